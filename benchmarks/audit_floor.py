@@ -58,7 +58,9 @@ def run_audit(session: Any, servers: str, directory: Path) -> int:
 
 
 def run_apart(session: Any, servers: str, directory: Path) -> int:
-    rows = audit.prepared(inputs.stream(session, servers, [TOPIC], headers=False, rows=audit.ROWS_PER_TRIGGER), None)
+    rows = audit.prepare_records(
+        inputs.stream(session, servers, [TOPIC], headers=False, rows=audit.ROWS_PER_TRIGGER), None
+    )
     counted = rows.mapInArrow(take_apart, "bucket int, deliveries bigint")
     return count(counted.groupBy("bucket").agg(F.sum("deliveries").alias("counted")), directory)
 

@@ -60,7 +60,7 @@ class Stalls:
 def keys_of(touched: bool, before: int, after: int, salt: str) -> list[bytes]:
     """Keys in partitions that a resize affects, or does not affect."""
     base = linear_hashing.base_of(before)
-    affected = set(linear_hashing.affected(base, before, after))
+    affected = set(linear_hashing.affected_partitions(base, before, after))
     found: list[bytes] = []
     number = 0
     while len(found) < KEYS:
@@ -141,7 +141,7 @@ def measure(sizes: Sequence[int] = SIZES) -> list[Figure]:
             status.update(f"resizing {before} partitions to {after}")
             touched, untouched, calm, took_s = asyncio.run(stalls_ms(peer.bootstrap, before, after))
             written = asyncio.run(znodes_written(before, after))
-            affected = len(linear_hashing.affected(linear_hashing.base_of(before), before, after))
+            affected = len(linear_hashing.affected_partitions(linear_hashing.base_of(before), before, after))
             worst, typical = percentile(touched, 99), median(touched)
             rows.append(
                 (

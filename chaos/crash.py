@@ -40,7 +40,7 @@ async def crash_at(hosts: str, step: str, *, within_s: float, say: Callable[[str
         )
         await node.start(extra={"crash.at": step})
         try:
-            ended = asyncio.ensure_future(node.ended())
+            ended = asyncio.ensure_future(node.wait_ended())
             elections = await bring_into_office(node, hosts, ended)
             say(f"node {node.node_id} (pid {node.pid}) is the controller after {elections} elections, armed at {step}")
             done, _ = await asyncio.wait([ended], timeout=within_s)

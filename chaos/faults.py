@@ -349,7 +349,7 @@ async def arm_and_wait(scene: Scene, armed: int, step: str) -> bool:
     """Start a node armed for the step, get it elected, and resize. Returns whether it crashed."""
     node, hosts = scene.cluster.nodes[armed], scene.cluster.zookeeper
     await node.start(extra={"crash.at": step})
-    ended = asyncio.ensure_future(node.ended())
+    ended = asyncio.ensure_future(node.wait_ended())
     try:
         with contextlib.suppress(NodeFailed, *LOOKING_FAILED):
             await node.wait_ready()

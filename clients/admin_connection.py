@@ -94,11 +94,11 @@ class AdminConnection:
             TimeoutError: The time was up first.
         """
 
-        def published(metadata: ClusterMetadata) -> bool:
+        def is_published(metadata: ClusterMetadata) -> bool:
             known = metadata.topics.get(topic)
             return known is not None and known.generation >= generation
 
-        return (await self.wait_until(published, topic, timeout_ms=timeout_ms)).topics[topic]
+        return (await self.wait_until(is_published, topic, timeout_ms=timeout_ms)).topics[topic]
 
     async def wait_for_topic(self, topic: str, *, replicas: int = 1, timeout_ms: float = 30000) -> Topic:
         """Wait until every live partition of a topic has a leader.
@@ -115,7 +115,7 @@ class AdminConnection:
             TimeoutError: The time was up first.
         """
 
-        def led(metadata: ClusterMetadata) -> bool:
+        def has_leaders(metadata: ClusterMetadata) -> bool:
             known = metadata.topics.get(topic)
             if known is None or not known.live:
                 return False
@@ -124,4 +124,4 @@ class AdminConnection:
                 one is not None and one.leader in metadata.nodes and len(one.isr) >= replicas for one in partitions
             )
 
-        return (await self.wait_until(led, topic, timeout_ms=timeout_ms)).topics[topic]
+        return (await self.wait_until(has_leaders, topic, timeout_ms=timeout_ms)).topics[topic]

@@ -169,9 +169,9 @@ class ConnectionPool:
 
     def _connect(self, node_id: int, link: PooledConnection) -> None:
         task = link.attempt = self._loop.create_task(self.open(link.address), name=f"connect to node {node_id}")
-        task.add_done_callback(lambda done: self._connected(node_id, link, done))
+        task.add_done_callback(lambda done: self._on_connected(node_id, link, done))
 
-    def _connected(self, node_id: int, link: PooledConnection, task: asyncio.Task[Connection]) -> None:
+    def _on_connected(self, node_id: int, link: PooledConnection, task: asyncio.Task[Connection]) -> None:
         link.attempt = None
         if task.cancelled():
             return

@@ -137,7 +137,7 @@ async def describe_group(network: Network, group_id: str) -> Group:
             one.member_id,
             one.client_id,
             one.client_host,
-            _assigned(one.member_assignment),
+            _assigned_partitions(one.member_assignment),
             one.holds_gates,
         )
         for one in row.members
@@ -244,7 +244,7 @@ def _withheld(topics: Sequence[WithheldTopic]) -> dict[TopicPartition, str]:
     return {TopicPartition(topic.name, one.partition_index): one.reason for topic in topics for one in topic.partitions}
 
 
-def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
     try:
         decoded = decode_assignment(assignment)
     except DecodeError:

@@ -49,7 +49,7 @@ async def describe_any_group(network: Network, group_id: str) -> Group:
 
 async def describe_share_group(network: Network, group_id: str) -> Group:
     """Describe a share group."""
-    row = await _described(network, group_id, ShareGroupDescribeRequest(group_ids=[group_id]))
+    row = await _describe(network, group_id, ShareGroupDescribeRequest(group_ids=[group_id]))
     members = tuple(
         Member(
             one.member_id,
@@ -65,7 +65,7 @@ async def describe_share_group(network: Network, group_id: str) -> Group:
 
 async def describe_streams_group(network: Network, group_id: str) -> Group:
     """Describe a streams group: each member reads the source topics of its topology."""
-    row = await _described(network, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
+    row = await _describe(network, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
     parts = (row.topology.subtopologies if row.topology else None) or []
     members = tuple(
         Member(
@@ -101,7 +101,7 @@ async def shared_offsets(network: Network, group_id: str) -> dict[TopicPartition
     return offsets
 
 
-async def _described(network: Network, group_id: str, request: Any) -> Any:
+async def _describe(network: Network, group_id: str, request: Any) -> Any:
     response = await network.call_coordinator(group_id, request, lambda answer: answer.groups[0].error_code)
     (row,) = response.groups
     _check(row.error_code, row.error_message or group_id)

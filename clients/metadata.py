@@ -133,7 +133,7 @@ class ClusterMetadata:
             return f"{topic}-{index} has no leader"
         return "" if one.leader in self.nodes else f"node {one.leader}, the leader of {topic}-{index}, is not available"
 
-    def updated(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
+    def update(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
         """Return the snapshot after another response. `complete`: it listed all topics, so missing ones are deleted."""
         if not response.brokers and self.nodes:
             # From a node that has just started: it knows neither itself nor any topic yet.

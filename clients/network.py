@@ -210,7 +210,7 @@ class Network:
         before = self.metadata
         left_ms = None if timeout_ms is None else timeout_ms - (self._loop.time() - started_s) * 1000
 
-        def reached(metadata: ClusterMetadata) -> bool:
+        def is_reached(metadata: ClusterMetadata) -> bool:
             if condition(metadata):
                 return True
             code = metadata.errors.get(topic, ErrorCode.NONE)
@@ -219,7 +219,7 @@ class Network:
             return False
 
         try:
-            return await self.wait_for(reached, timeout_ms=left_ms)
+            return await self.wait_for(is_reached, timeout_ms=left_ms)
         except TimeoutError:
             obstacle = self.metadata.obstacle(topic) or f"{topic} does not meet the condition"
             raise TimeoutError(f"not usable within {timeout_ms} ms: {obstacle}") from None
@@ -411,7 +411,7 @@ class Network:
     def _begin_refresh(self) -> None:
         self._refresh_again = False
         task = self._refreshing = self._loop.create_task(self._ask_for_metadata(), name="metadata refresh")
-        task.add_done_callback(self._refreshed)
+        task.add_done_callback(self._on_refreshed)
 
     async def _ask_for_metadata(self) -> ClusterMetadata:
         try:
@@ -426,12 +426,12 @@ class Network:
         return self.metadata
 
     def _apply(self, response: MetadataResponse) -> None:
-        self.metadata = self.metadata.updated(response, complete=False)
+        self.metadata = self.metadata.update(response, complete=False)
         self._links.prune()
         for listener in list(self._listeners):
             listener(self.metadata)
 
-    def _refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
+    def _on_refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
         self._refreshing = None
         if task.cancelled() or self._closed:
             return

@@ -38,8 +38,10 @@ class ResizePlan:
 def plan_resize(lineage: Lineage, count: int) -> ResizePlan:
     """Compute the effects of a resize to `count` partitions. Raises ValueError for an impossible count."""
     base, before = lineage.base, lineage.count
-    after = lineage.resized(lineage.generation + 1, count)
-    fresh = [KeyEpoch(partition, after.generation) for partition in linear_hashing.affected(base, before, count)]
+    after = lineage.resize(lineage.generation + 1, count)
+    fresh = [
+        KeyEpoch(partition, after.generation) for partition in linear_hashing.affected_partitions(base, before, count)
+    ]
     waits = {key_epoch.partition: tuple(one.partition for one in after.predecessors(key_epoch)) for key_epoch in fresh}
     return ResizePlan(
         before=before,

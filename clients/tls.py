@@ -95,7 +95,7 @@ def load_identity(context: ssl.SSLContext, settings: TlsSettings) -> bool:
     if kind == "PEM":
         if settings.keystore_password:
             raise ValueError("ssl.keystore.password: a PEM store has none, only ssl.key.password may be specified")
-        _loaded(context, path, settings.key_password)
+        _load(context, path, settings.key_password)
         return True
     if not settings.keystore_password:
         raise ValueError("ssl.keystore.password: a PKCS12 store needs a password")
@@ -142,7 +142,7 @@ def _trust(context: ssl.SSLContext, text: str, what: str) -> None:
         raise ValueError(f"{what}: no certificates in PEM: {error}") from None
 
 
-def _loaded(context: ssl.SSLContext, path: Path, password: str) -> None:
+def _load(context: ssl.SSLContext, path: Path, password: str) -> None:
     path.open("rb").close()  # `ssl` does not name the unreadable file
     try:
         context.load_cert_chain(path, password=lambda: password)

@@ -46,11 +46,11 @@ class TokenEndpoint:
         """Return a valid token. Raises AuthenticationFailed, OSError."""
         with self._lock:
             if not self._token or time.monotonic() >= self._until_s:
-                self._token, lifetime_s = self._fetched()
+                self._token, lifetime_s = self._fetch()
                 self._until_s = time.monotonic() + lifetime_s * KEPT_FOR
             return self._token
 
-    def _fetched(self) -> tuple[str, float]:
+    def _fetch(self) -> tuple[str, float]:
         try:
             with urllib.request.urlopen(self._request, timeout=ANSWER_S) as answer:
                 content = answer.read(BYTES_MAX + 1)

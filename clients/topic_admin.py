@@ -108,7 +108,7 @@ async def describe_topics(network: Network, names: Sequence[str] | None) -> dict
     request = MetadataRequest(topics=requested, allow_auto_topic_creation=False, generation_aware=True)
 
     async def once() -> ClusterMetadata:
-        answered = ClusterMetadata().updated(await network.call_any(request), complete=names is None)
+        answered = ClusterMetadata().update(await network.call_any(request), complete=names is None)
         if not answered.nodes:
             raise ConnectionError("the broker has just started, and has no metadata yet")
         return answered

@@ -56,7 +56,7 @@ async def set_password(
     changes = []
     for mechanism in mechanisms:
         salt = secrets.token_bytes(SALT_BYTES)
-        digest = DIGESTS[_known(mechanism)]
+        digest = DIGESTS[_check_mechanism(mechanism)]
         salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
         changes.append(
             ScramCredentialUpsertion(
@@ -70,11 +70,11 @@ async def delete_user(network: Network, user: str, mechanisms: Sequence[str] | N
     """Delete a user's credentials of these mechanisms, or of all. Raises KafkaError, ValueError."""
     if mechanisms is None:
         mechanisms = list((await describe_users(network, [user]))[user])
-    gone = [ScramCredentialDeletion(name=user, mechanism=NUMBERS[_known(one)]) for one in mechanisms]
+    gone = [ScramCredentialDeletion(name=user, mechanism=NUMBERS[_check_mechanism(one)]) for one in mechanisms]
     await _alter(network, AlterUserScramCredentialsRequest(deletions=gone, upsertions=[]))
 
 
-def _known(mechanism: str) -> str:
+def _check_mechanism(mechanism: str) -> str:
     if mechanism not in NUMBERS:
         raise ValueError(f"{mechanism!r} is not one of {', '.join(NUMBERS)}")
     return mechanism

@@ -114,7 +114,7 @@ def eligible(state: ClusterState, isr: tuple[int, ...], row: PartitionData) -> b
     return all(member.broker_epoch in (-1, state.brokers[member.broker_id].epoch) for member in row.new_isr_with_epochs)
 
 
-def written(
+def on_written(
     state: ClusterState,
     change: IsrChange,
     done: Mapping[TopicPartition, Partition],

@@ -132,7 +132,7 @@ async def retry_connection_loss(ask: Callable[[], Awaitable[T]], *, size_bytes: 
                 raise TooLarge(size_bytes=size_bytes) from None
 
 
-async def fenced(session: ZkSession, term: ControllerTenure, ops: Sequence[Op]) -> list[str | Stat | None]:
+async def commit_fenced(session: ZkSession, term: ControllerTenure, ops: Sequence[Op]) -> list[str | Stat | None]:
     """Commit a transaction of this tenure.
 
     Raises NoLongerController if it is over, otherwise the first failed operation's error. After a lost connection it is

@@ -94,7 +94,7 @@ class ControllerChannel:
         failures = 0
         while True:
             try:
-                connection = await self._connected()
+                connection = await self._connect()
                 return await connection.call(request, timeout_ms=self._settings.request_timeout_ms)
             except (ConnectionError, TimeoutError, KafkaError) as error:
                 # Log once per outage: a dead broker is retried until ZooKeeper notices, after a session timeout.
@@ -106,7 +106,7 @@ class ControllerChannel:
                     self._connection = None
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         if self._connection is None or self._connection.closed:
             endpoint = self.broker.endpoint(self._settings.inter_broker_listener)
             if endpoint is None:

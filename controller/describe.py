@@ -56,7 +56,7 @@ def _partition(cluster: ClusterState, topic: Topic, partition: TopicPartition) -
     known = committed.state
     waits = ""
     if topic.body.plan is not None and known.generation == topic.body.plan.generation:
-        waits = "" if resize.adopted(cluster, partition, known.generation) else ", waiting for its leader"
+        waits = "" if resize.is_adopted(cluster, partition, known.generation) else ", waiting for its leader"
     return (
         f"    {partition.partition}: {phase}, leader {known.leader}@{known.leader_epoch}, isr {list(known.isr)}, "
         f"generation {known.generation}{', sealed' if known.sealed else ''}{waits}"
@@ -79,7 +79,7 @@ def diagram(table: Mapping[Phase, Collection[Phase]]) -> str:
     return "\n".join(lines)
 
 
-def drawn(text: str) -> str:
+def replace_diagrams(text: str) -> str:
     """Replace the diagrams between the marks in the text. ValueError if there are none."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -91,7 +91,7 @@ def drawn(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Draw the diagrams into a file."""
     path = Path(arguments[0] if arguments else "docs/controller.md")
-    path.write_text(drawn(path.read_text()))
+    path.write_text(replace_diagrams(path.read_text()))
     return 0
 
 

@@ -35,7 +35,7 @@ def ask(state: ClusterState, event: ElectionRequested) -> list[Effect]:
         return [effects.SendReply(event.token, refused)]
     writes: list[PartitionWrite] = []
     results: dict[TopicPartition, tuple[int, str]] = {}
-    requested = named(state, request)
+    requested = requested_partitions(state, request)
     for partition in requested:
         try:
             writes.append(write(state, partition, request.election_type))
@@ -47,7 +47,7 @@ def ask(state: ClusterState, event: ElectionRequested) -> list[Effect]:
     return [effects.WritePartitions(tuple(writes), label, then=Election(event.token, results, requested))]
 
 
-def named(state: ClusterState, request: ElectLeadersRequest) -> tuple[TopicPartition, ...]:
+def requested_partitions(state: ClusterState, request: ElectLeadersRequest) -> tuple[TopicPartition, ...]:
     """Return the partitions of a request, each once; all partitions if it names none."""
     if request.topic_partitions is None:
         return tuple(one for name in sorted(state.topics) for one in state.partitions_of(name))

@@ -72,7 +72,7 @@ def ask(state: ClusterState, event: FeaturesRequested) -> list[Effect]:
     results: dict[str, tuple[ErrorCode, str]] = {}
     for update in event.request.feature_updates:
         try:
-            level = judged(state, update)
+            level = check_update(state, update)
         except KafkaError as error:
             results[update.feature] = (error.code, error.message)
             continue
@@ -133,7 +133,7 @@ def kept_by_resizes(state: ClusterState) -> str:
     return f"Resized topics need {RESHARD}: {', '.join(resized[:10])}." if resized else ""
 
 
-def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
+def on_written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
     """Adopt the znode's levels. Fail an admin's request that another write overtook."""
     state.features = event.features
     if event.token is None:
@@ -145,46 +145,46 @@ def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
     return [effects.SendReply(event.token, results)]
 
 
-def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:
+def check_update(state: ClusterState, update: FeatureUpdateKey) -> int | None:
     """Return the level that an update sets, None if it withdraws the feature. Raises INVALID_REQUEST."""
     name, level = update.feature, update.max_version_level
     kind = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     present = state.features.levels.get(name)
     if not name:
-        raise refused("Feature name can not be empty.")
+        raise refusal("Feature name can not be empty.")
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        raise refused("Received unknown upgrade type.")
+        raise refusal("Received unknown upgrade type.")
     if level < 1:
         if kind == UPGRADE:
-            raise refused(f"Can not provide versionLevel: {level} less than 1 without a downgrade type in the request.")
+            raise refusal(f"Can not provide versionLevel: {level} less than 1 without a downgrade type in the request.")
         if present is None:
-            raise refused("Can not delete non-existing finalized feature.")
+            raise refusal("Can not delete non-existing finalized feature.")
         kept = kept_by_resizes(state) if name == RESHARD else ""
         if kept:
-            raise refused(kept)
+            raise refusal(kept)
         return None
     if present is not None:
         if level == present:
             what = "downgrade" if kind == SAFE_DOWNGRADE else "upgrade"
-            raise refused(f"Can not {what} a finalized feature from existing versionLevel:{level} to the same value.")
+            raise refusal(f"Can not {what} a finalized feature from existing versionLevel:{level} to the same value.")
         if level < present and kind != SAFE_DOWNGRADE:
-            raise refused(f"Can not downgrade from versionLevel:{present} to {level} without a downgrade type of SAFE.")
+            raise refusal(f"Can not downgrade from versionLevel:{present} to {level} without a downgrade type of SAFE.")
         if level > present and kind != UPGRADE:
-            raise refused(f"A downgrade to versionLevel:{level} would be an upgrade of {present}.")
+            raise refusal(f"A downgrade to versionLevel:{level} would be an upgrade of {present}.")
     registered = [
         (least, most) for broker in state.brokers.values() for one, least, most in broker.features if one == name
     ]
     if name not in SUPPORTED and not registered:
-        raise refused("Could not apply finalized feature update because the provided feature is not supported.")
+        raise refusal("Could not apply finalized feature update because the provided feature is not supported.")
     least, most = SUPPORTED.get(name) or (min(one for one, _ in registered), max(one for _, one in registered))
     if not least <= level <= most:
-        raise refused(f"versionLevel:{level} is outside the supported levels {least} to {most}.")
+        raise refusal(f"versionLevel:{level} is outside the supported levels {least} to {most}.")
     behind = [broker.id for broker in state.brokers.values() if not supported_by(broker, name, level)]
     if behind:
-        raise refused(f"Brokers were found to have incompatible versions for the feature: {behind}")
+        raise refusal(f"Brokers were found to have incompatible versions for the feature: {behind}")
     return level
 
 
-def refused(reason: str) -> KafkaError:
+def refusal(reason: str) -> KafkaError:
     """Return INVALID_REQUEST with the reason."""
     return KafkaError(ErrorCode.INVALID_REQUEST, reason)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anabranch.controller import failpoints
-from anabranch.controller.candidacy import ControllerTenure, fenced
+from anabranch.controller.candidacy import ControllerTenure, commit_fenced
 from anabranch.controller.zk.session import Op, Stat, ZkSession
 
 
@@ -27,7 +27,7 @@ class FencedWrites:
         `fenced`.
         """
         failpoints.step_of(point)  # check the name before the write
-        answers = await fenced(self._session, self._term, ops)
+        answers = await commit_fenced(self._session, self._term, ops)
         self.taken(point)
         return answers
 

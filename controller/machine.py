@@ -77,7 +77,7 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
         case TopicsRead():
             return on_topics_read(state, event)
         case TopicRead():
-            return [*topics.changed(state, event.topic), effects.Post(Reconcile())]
+            return [*topics.on_changed(state, event.topic), effects.Post(Reconcile())]
         case TopicWriteLost():
             return outcomes.topic_write_lost(state, event)
         case TopicWriteRefused():
@@ -99,7 +99,7 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
         case FeaturesRequested():
             return features.ask(state, event)
         case FeaturesWritten():
-            return features.written(state, event)
+            return features.on_written(state, event)
         case SettingsChanged():
             return on_settings_changed(state, event)
         case AlterPartitionRequested():
@@ -115,7 +115,7 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
         case ReassignmentStarted():
             return reassignment.answer(state, event)
         case ReassignmentsListed():
-            return reassignment.listed(state, event)
+            return reassignment.list_ongoing(state, event)
         case ReplyDue():
             return resize_requests.due(state, event.token)
         case _:
@@ -230,7 +230,7 @@ def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]
         state.removals.pop(partition, None)  # a broker that returns during a removal is told to delete its replica, too
         for replica in state.assignment(partition):
             if replica in joined and partition in state.partitions:
-                replicas.seen(state, partition, replica)
+                replicas.set_online(state, partition, replica)
                 leadership.remind(partition, replica)
     return [*decided, *metadata.flush(), *leadership.flush(), effects.Post(Reconcile())]
 
@@ -251,7 +251,7 @@ def on_settings_changed(state: ClusterState, event: SettingsChanged) -> list[Eff
 def on_topics_read(state: ClusterState, event: TopicsRead) -> list[Effect]:
     """Add new topics, and forget topics that were removed from ZooKeeper directly."""
     missing = state.topics.keys() - event.names
-    return [*topics.vanished(state, missing), *topics.discovered(state, event.found), effects.Post(Reconcile())]
+    return [*topics.on_vanished(state, missing), *topics.on_discovered(state, event.found), effects.Post(Reconcile())]
 
 
 def on_response(state: ClusterState, event: ResponseReceived) -> list[Effect]:
@@ -298,7 +298,7 @@ def on_leadership_confirmed(
         for row in topic.partition_states:
             partition = TopicPartition(topic.topic_name, row.partition_index)
             error = failed.get((topic.topic_id, row.partition_index))
-            partitions.answered(state, partition, event.broker_id)
+            partitions.on_response(state, partition, event.broker_id)
             if error is None:
                 partitions.confirm(state, partition, event.broker_id, event.broker_epoch, row.leader_epoch)
             elif error == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -380,9 +380,9 @@ def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
     settings = state.settings
     match event.timer:
         case events.PREFERRED_TIMER:
-            return partitions.elect_preferred(state, partitions.imbalanced(state, 0))
+            return partitions.elect_preferred(state, partitions.imbalanced_partitions(state, 0))
         case events.REBALANCE_TIMER:
-            found = partitions.imbalanced(state, settings.leader_imbalance_per_broker_percentage)
+            found = partitions.imbalanced_partitions(state, settings.leader_imbalance_per_broker_percentage)
             again = effects.SetTimer(events.REBALANCE_TIMER, settings.leader_imbalance_check_interval_ms)
             return [*partitions.elect_preferred(state, found), again]
         case events.DRAINED_TIMER:

@@ -44,7 +44,7 @@ def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Ef
     believe(state, event.lost)
     decided: list[Effect]
     if isinstance(event.then, IsrChange):
-        decided = alter_partition.written(state, event.then, event.written, event.lost)
+        decided = alter_partition.on_written(state, event.then, event.written, event.lost)
         decided += schedule_preferred(state, event)
     else:
         decided = partitions.after_write(state, event.written, is_new=event.is_new, quiet=event.quiet)
@@ -108,11 +108,11 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
             announced = resize.announce_published(state, name)
             return [*announced, effects.PublishEvent("resize published", detail), *resize_requests.proceed(state, name)]
         case topics_with_generations.MARK:
-            return topics_with_generations.written(state, name)
+            return topics_with_generations.on_written(state, name)
         case resize.RETIRE:
             return resize.resume_removal(state, state.topics[name])
         case reassignment.BEGIN | reassignment.COMPLETE:
-            return [*reassignment.written(state, event, before), *resize_requests.proceed(state, name)]
+            return [*reassignment.on_written(state, event, before), *resize_requests.proceed(state, name)]
         case resize.REMOVE:
             for index in event.removed:
                 state.forget_partition(TopicPartition(name, index))
@@ -128,8 +128,8 @@ def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]
     if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
         queue[0].started = False
     if event.topic is None:
-        return [*topics.vanished(state, [event.name]), effects.Post(Reconcile())]
-    return [*topics.changed(state, event.topic), effects.Post(Reconcile())]
+        return [*topics.on_vanished(state, [event.name]), effects.Post(Reconcile())]
+    return [*topics.on_changed(state, event.topic), effects.Post(Reconcile())]
 
 
 def topic_write_refused(state: ClusterState, event: TopicWriteRefused) -> list[Effect]:

@@ -167,7 +167,7 @@ def elect_preferred(state: ClusterState, partitions: Iterable[TopicPartition]) -
     return [effects.WritePartitions(tuple(writes), "elect-preferred")] if writes else []
 
 
-def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
+def imbalanced_partitions(state: ClusterState, percentage: int) -> list[TopicPartition]:
     """Return partitions to rebalance: those of brokers that lead too few of the partitions they are preferred for."""
     preferred: dict[int, list[TopicPartition]] = {}
     for partition in state.all_partitions():
@@ -296,7 +296,7 @@ def room(state: ClusterState, name: str) -> int:
     return free if 2 * free >= PARTITIONS_AT_ONCE else 0
 
 
-def answered(state: ClusterState, partition: TopicPartition, broker: int) -> None:
+def on_response(state: ClusterState, partition: TopicPartition, broker: int) -> None:
     """Count any response of a partition's leader, which limits the pace."""
     committed = state.partitions.get(partition)
     if committed is not None and committed.state.leader == broker:

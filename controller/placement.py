@@ -35,7 +35,7 @@ def assign_replicas(
         )
     known_racks = {broker: rack for broker, rack in racks.items() if rack}
     rack_aware = len(known_racks) == len(racks)
-    ring = interleaved(known_racks) if rack_aware else sorted(racks)
+    ring = interleave(known_racks) if rack_aware else sorted(racks)
     assignment: dict[int, list[int]] = {}
     for partition in range(first_partition, first_partition + partitions):
         if partition > 0 and partition % len(ring) == 0:
@@ -48,7 +48,7 @@ def assign_replicas(
     return assignment
 
 
-def interleaved(racks: dict[int, str]) -> list[int]:
+def interleave(racks: dict[int, str]) -> list[int]:
     """Brokers in the order rack 1, rack 2, ..., rack 1, rack 2, ...; by id within a rack."""
     members: dict[str, list[int]] = {}
     for broker in sorted(racks):

@@ -59,7 +59,7 @@ def ask(state: ClusterState, event: ReassignmentRequested) -> list[Effect]:
         for row in topic.partitions:
             partition = TopicPartition(topic.name, row.partition_index)
             try:
-                targets[partition] = checked(state, partition, row.replicas)
+                targets[partition] = check_target(state, partition, row.replicas)
                 if not event.request.allow_replication_factor_change:
                     check_size(state, partition, targets[partition])
             except KafkaError as error:
@@ -89,7 +89,7 @@ def check_size(state: ClusterState, partition: TopicPartition, target: Sequence[
         )
 
 
-def checked(state: ClusterState, partition: TopicPartition, requested: Sequence[int] | None) -> tuple[int, ...]:
+def check_target(state: ClusterState, partition: TopicPartition, requested: Sequence[int] | None) -> tuple[int, ...]:
     """Return the partition's target replicas; None restores the original ones. Raises KafkaError."""
     topic, index = state.topics.get(partition.topic), partition.partition
     known = topic is not None and topic.name not in state.deleting and index in topic.body.assignment
@@ -139,7 +139,7 @@ def begin(state: ClusterState, topic: Topic, targets: Mapping[int, tuple[int, ..
             continue
         kept = last_in_sync(state, committed, {*target, *body.origin(index)})
         moves[index] = under_way(body, index, target, kept=kept)
-        writes.append(PartitionWrite(partition, settled(state, committed, moves[index].replicas), committed.epoch))
+        writes.append(PartitionWrite(partition, final_state(state, committed, moves[index].replicas), committed.epoch))
     topic_size.check(topic.name, with_moves(body, moves))
     waiting = {write.partition.partition: write for write in writes}
     for some in at_once(moves, waiting):
@@ -200,7 +200,7 @@ def with_moves(body: TopicBody, moves: Mapping[int, Move]) -> TopicBody:
     )
 
 
-def settled(state: ClusterState, committed: Partition, staying: Sequence[int]) -> LeaderAndIsr:
+def final_state(state: ClusterState, committed: Partition, staying: Sequence[int]) -> LeaderAndIsr:
     """Return the state in which only these are replicas, with a new leader epoch."""
     before = committed.state
     elected = elected_among(state, committed, staying)
@@ -228,7 +228,7 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
         if committed is not None:
             if not set(target) <= set(committed.state.isr) or elected_among(state, committed, target) is None:
                 continue
-            after = settled(state, committed, target)
+            after = final_state(state, committed, target)
             writes[index] = PartitionWrite(TopicPartition(name, index), after, committed.epoch)
         arrived[index] = Move(tuple(target))
         if len(arrived) == MOVES_AT_ONCE:
@@ -240,7 +240,7 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
     return []
 
 
-def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list[Effect]:
+def on_written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list[Effect]:
     """Handle a committed start or completion: update the remaining replicas, then stop the others."""
     batch, moved = RequestBatch(state), []
     for index, staying in event.body.assignment.items():
@@ -253,7 +253,7 @@ def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list
             partitions.adopt(state, partition, event.states[partition])
             batch.add_leadership(partition, new_on=set(staying).difference(old))
         for replica in staying:
-            replicas.seen(state, partition, replica)
+            replicas.set_online(state, partition, replica)
         for replica in gone:
             replicas.forget(state, partition, replica)
         batch.stop(partition, gone, delete=True)
@@ -285,7 +285,7 @@ def answer(state: ClusterState, event: ReassignmentStarted) -> list[Effect]:
     return [effects.SendReply(event.token, answered)]
 
 
-def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
+def list_ongoing(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
     """List ongoing reassignments, of the requested partitions or of all."""
     requested: Iterable[tuple[str, Iterable[int] | None]]
     if event.request.topics is None:

@@ -53,7 +53,7 @@ def forget(state: ClusterState, partition: TopicPartition, replica: int) -> None
             move(state, partition, replica, to)
 
 
-def seen(state: ClusterState, partition: TopicPartition, replica: int) -> None:
+def set_online(state: ClusterState, partition: TopicPartition, replica: int) -> None:
     """Set a replica of an existing partition online or offline with its broker."""
     if state.replica_phase(partition, replica) is NON_EXISTENT:
         move(state, partition, replica, NEW)

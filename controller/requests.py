@@ -229,7 +229,7 @@ def _metadata(state: ClusterState, topic: Topic, partition: TopicPartition) -> m
     index = partition.partition
     committed = state.partitions.get(partition)
     replicas = topic.body.assignment.get(index, ())
-    if committed is None or unpublished(topic, index, committed):
+    if committed is None or is_unpublished(topic, index, committed):
         return None
     leadership = committed.state
     gone = topic.name in state.deleting or being_removed(topic, index, committed)
@@ -248,7 +248,7 @@ def _metadata(state: ClusterState, topic: Topic, partition: TopicPartition) -> m
     )
 
 
-def unpublished(topic: Topic, index: int, committed: Partition) -> bool:
+def is_unpublished(topic: Topic, index: int, committed: Partition) -> bool:
     """Whether an unpublished growth created this partition, so clients may not see it (R4, R12)."""
     plan = topic.body.plan
     if plan is None or committed.state.generation < plan.generation or index < plan.before:

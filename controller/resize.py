@@ -46,14 +46,14 @@ class Phase:
     barrier: bool = False
 
 
-def planned(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
+def add_plan(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
     """Return the topic's znode with a plan to resize it to `count`, and the replicas of new partitions."""
     assert body.plan is None, "another resize is in progress"
     plan = Plan(body.generation + 1, body.undeleted_partition_count, count)
     return replace(body, plan=plan, assignment={**body.assignment, **added})
 
 
-def published(body: TopicBody) -> TopicBody:
+def publish_plan(body: TopicBody) -> TopicBody:
     """Return the topic's znode after the plan: clients hash with the new generation from now on (R1)."""
     plan = body.plan
     assert plan is not None, "there is nothing to publish"
@@ -70,7 +70,7 @@ def phases(body: TopicBody) -> Iterator[Phase]:
     """Yield the partitions that change generation, in order (R4): only those whose residue class changes (I13)."""
     plan = body.plan
     assert plan is not None
-    affected = linear_hashing.affected(body.base, plan.before, plan.after)
+    affected = linear_hashing.affected_partitions(body.base, plan.before, plan.after)
     if plan.grows:
         yield Phase("create", tuple(one for one in affected if one >= plan.before), barrier=True)
         yield Phase("bump", tuple(one for one in affected if one < plan.before))
@@ -97,7 +97,7 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
         return []
     return [
         effects.PublishEvent("resize fenced", {"topic": name, "generation": plan.generation}),
-        effects.WriteTopic(name, published(topic.body), topic.version, PUBLISH),
+        effects.WriteTopic(name, publish_plan(topic.body), topic.version, PUBLISH),
     ]
 
 
@@ -105,7 +105,7 @@ def all_adopted(state: ClusterState, topic: Topic, indices: Iterable[int]) -> bo
     """Whether the leaders of these partitions know their new state, so that none serves an older generation."""
     plan = topic.body.plan
     assert plan is not None
-    return all(adopted(state, TopicPartition(topic.name, index), plan.generation) for index in indices)
+    return all(is_adopted(state, TopicPartition(topic.name, index), plan.generation) for index in indices)
 
 
 def serves(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
@@ -114,7 +114,7 @@ def serves(state: ClusterState, partition: TopicPartition, generation: int) -> b
     return committed is not None and committed.state.generation >= generation
 
 
-def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
+def is_adopted(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
     """Whether no leader can serve an older generation: it confirmed, or no leader is alive (K308).
 
     A dead leader may still append if it is only cut off, but below its own cut or to a log that will be truncated.
@@ -149,7 +149,9 @@ def advance_phase(state: ClusterState, topic: Topic, phase: Phase, behind: Itera
         partition = TopicPartition(topic.name, index)
         committed = state.partitions.get(partition)
         if committed is not None:
-            after = bumped(committed, plan.generation, sealed=phase.sealed, controller_epoch=state.controller_epoch)
+            after = bump_generation(
+                committed, plan.generation, sealed=phase.sealed, controller_epoch=state.controller_epoch
+            )
             writes.append(PartitionWrite(partition, with_kip_maps(state, topic, index, after), committed.epoch))
             continue
         elected = elections.first_leader(state.assignment(partition), state.live)
@@ -159,7 +161,7 @@ def advance_phase(state: ClusterState, topic: Topic, phase: Phase, behind: Itera
     return [effects.WritePartitions(tuple(writes), f"resize:after-{phase.label}")] if writes else []
 
 
-def bumped(committed: Partition, generation: int, *, sealed: bool, controller_epoch: int) -> LeaderAndIsr:
+def bump_generation(committed: Partition, generation: int, *, sealed: bool, controller_epoch: int) -> LeaderAndIsr:
     """Return the state that serves a newer generation, with a new leader epoch in the same write (R2)."""
     before = committed.state
     assert before.generation < generation, "a partition's generation must increase"

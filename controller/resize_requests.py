@@ -58,7 +58,7 @@ def proceed(state: ClusterState, name: str) -> list[Effect]:
     while queue:
         head = queue[0]
         topic = state.topics.get(name)
-        if head.started and topic is not None and name not in state.deleting and not settled(state, topic):
+        if head.started and topic is not None and name not in state.deleting and not is_settled(state, topic):
             return decided
         error = CREATED
         if not head.started or topic is None or name in state.deleting:
@@ -66,7 +66,7 @@ def proceed(state: ClusterState, name: str) -> list[Effect]:
                 known = topic_to_resize(state, name)
                 if busy(state, known):
                     return decided
-                added = checked(state, known, head)
+                added = check_request(state, known, head)
             except KafkaError as refused:
                 error = (refused.code, refused.message)
             else:
@@ -108,7 +108,7 @@ def busy(state: ClusterState, topic: Topic) -> bool:
     return False
 
 
-def settled(state: ClusterState, topic: Topic) -> bool:
+def is_settled(state: ClusterState, topic: Topic) -> bool:
     """Whether the topic's last resize is published and all partitions that clients write to have leaders."""
     if topic.body.plan is not None:
         return False
@@ -117,7 +117,7 @@ def settled(state: ClusterState, topic: Topic) -> bool:
     )
 
 
-def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mapping[int, tuple[int, ...]]:
+def check_request(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mapping[int, tuple[int, ...]]:
     """Return the replicas of the partitions to add. Raises KafkaError if the topic may not have so many partitions."""
     requested = waiting.requested
     body, count = topic.body, requested.count
@@ -129,7 +129,7 @@ def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mappin
         features.check_reshard(state)
     if count < current:
         check_shrink(topic, requested)
-        topic_size.check_merged(state, topic.name, resize.planned(body, count, {}), count)
+        topic_size.check_merged(state, topic.name, resize.add_plan(body, count, {}), count)
         if waiting.barred is not None:
             raise waiting.barred
         return {}
@@ -140,7 +140,7 @@ def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mappin
 
 def check_room(topic: Topic, count: int, added: Mapping[int, tuple[int, ...]]) -> None:
     """Check that the planned topic znode fits ZooKeeper's limit, as it must be written and published."""
-    body = resize.planned(topic.body, count, added) if topic.ordered else grow_plainly(topic.body, count, added)
+    body = resize.add_plan(topic.body, count, added) if topic.ordered else grow_plainly(topic.body, count, added)
     topic_size.check(topic.name, body)
 
 
@@ -150,7 +150,7 @@ def to_be_added(state: ClusterState, topic: Topic, requested: CreatePartitionsTo
     current = body.undeleted_partition_count
     added = [index for index in range(current, count) if index not in body.assignment]
     if requested.assignments is None:
-        return placed(state, body, added)
+        return place_replicas(state, body, added)
     rows = [tuple(one.broker_ids) for one in requested.assignments]
     check_replicas(state, body, rows, current)
     if len(rows) != count - current:
@@ -220,7 +220,7 @@ def check_shrink(topic: Topic, requested: CreatePartitionsTopic) -> None:
         )
 
 
-def placed(state: ClusterState, body: TopicBody, added: list[int]) -> Mapping[int, tuple[int, ...]]:
+def place_replicas(state: ClusterState, body: TopicBody, added: list[int]) -> Mapping[int, tuple[int, ...]]:
     """Place added partitions as Kafka does: continue from the first replica of partition 0."""
     if not added:
         return {}
@@ -237,7 +237,7 @@ def begin(state: ClusterState, topic: Topic, count: int, added: Mapping[int, tup
     if not topic.ordered:
         body = grow_plainly(topic.body, count, added)
         return [effects.WriteTopic(topic.name, body, topic.version, GROW_PLAIN)]
-    return [effects.WriteTopic(topic.name, resize.planned(topic.body, count, added), topic.version, PLAN)]
+    return [effects.WriteTopic(topic.name, resize.add_plan(topic.body, count, added), topic.version, PLAN)]
 
 
 def grow_plainly(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:

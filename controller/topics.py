@@ -23,18 +23,18 @@ from anabranch.protocol.wire import ZERO_UUID
 def load(state: ClusterState, snapshot: TopicSnapshot) -> None:
     """Load a topic from ZooKeeper."""
     topic = snapshot.topic
-    state.put_topic(replace(topic, body=completed(topic.body, topic.body.topic_id)))
+    state.put_topic(replace(topic, body=complete_body(topic.body, topic.body.topic_id)))
     for partition in state.partitions_of(topic.name):
         committed = snapshot.partitions.get(partition.partition)
         if committed is None:
             continue
         partitions.adopt(state, partition, committed)
         for replica in state.assignment(partition):
-            replicas.seen(state, partition, replica)
+            replicas.set_online(state, partition, replica)
     partitions.add_new(state, topic.name)
 
 
-def completed(body: TopicBody, topic_id: bytes) -> TopicBody:
+def complete_body(body: TopicBody, topic_id: bytes) -> TopicBody:
     """Return a body with the fields that a stock tool does not write: a first generation of all its partitions."""
     count = len(body.assignment)
     if body.complete or not count:
@@ -55,11 +55,11 @@ def complete(snapshot: TopicSnapshot) -> list[Effect]:
     """Write the fields that a stock tool left out of a topic's znode, if any."""
     topic = snapshot.topic
     topic_id = topic.body.topic_id if topic.body.topic_id != ZERO_UUID else snapshot.fresh_id
-    body = completed(topic.body, topic_id)
+    body = complete_body(topic.body, topic_id)
     return [] if body == topic.body else [effects.WriteTopic(topic.name, body, topic.version, "complete")]
 
 
-def discovered(state: ClusterState, found: Iterable[TopicSnapshot]) -> list[Effect]:
+def on_discovered(state: ClusterState, found: Iterable[TopicSnapshot]) -> list[Effect]:
     """Add new topics: complete their znodes if needed; `Reconcile` creates their partitions."""
     decided: list[Effect] = []
     for snapshot in found:
@@ -141,7 +141,7 @@ def replica_stopped(state: ClusterState, partition: TopicPartition, replica: int
             state.deletable.add(partition.topic)
 
 
-def vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
+def on_vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
     """Handle topics whose znodes were removed directly: clients and replicas must forget them too."""
     decided: list[Effect] = []
     for name in sorted(names):
@@ -155,7 +155,7 @@ def vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
     return decided
 
 
-def changed(state: ClusterState, topic: Topic) -> list[Effect]:
+def on_changed(state: ClusterState, topic: Topic) -> list[Effect]:
     """Adopt a changed znode or configuration of a known topic, unless this controller wrote it.
 
     Partitions that a stock tool added to an unordered topic are created; an ordered one changes by plan only (R3), and

@@ -30,7 +30,7 @@ def write(state: ClusterState, names: Iterable[str]) -> list[Effect]:
     ]
 
 
-def written(state: ClusterState, name: str) -> list[Effect]:
+def on_written(state: ClusterState, name: str) -> list[Effect]:
     """Send all brokers a committed mark with one partition: a topic's mark applies to all of them."""
     batch = RequestBatch(state)
     for partition in state.partitions_of(name):

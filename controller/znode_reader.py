@@ -48,7 +48,7 @@ class ZnodeReader:
         """Read /brokers/ids: the registered brokers, with their broker epochs."""
         watch = self._watch(Read("brokers"))
         names = await retry_connection_loss(lambda: self._session.children(paths.BROKER_IDS, watch))
-        found = await gathered(self._broker(f"{paths.BROKER_IDS}/{name}", watch) for name in names)
+        found = await gather_bounded(self._broker(f"{paths.BROKER_IDS}/{name}", watch) for name in names)
         return {broker.id: broker for broker in found if broker is not None}
 
     async def topic_names(self) -> list[str]:
@@ -74,7 +74,7 @@ class ZnodeReader:
 
     async def snapshots(self, names: Iterable[str]) -> tuple[TopicSnapshot, ...]:
         """Read these topics with their partitions' states; missing and invalid ones are left out."""
-        found = await gathered(self._snapshot(name) for name in names)
+        found = await gather_bounded(self._snapshot(name) for name in names)
         return tuple(snapshot for snapshot in found if snapshot is not None)
 
     async def topic(self, name: str) -> Topic | None:
@@ -120,7 +120,7 @@ class ZnodeReader:
     async def children_of(self, above: Sequence[str], *, listed: bool) -> dict[str, list[str]]:
         """Read the znodes directly below these partitions' znodes: their states, or, `listed`, whatever exists."""
         if listed:
-            names = await gathered(self.children(path) for path in above)
+            names = await gather_bounded(self.children(path) for path in above)
             return {path: [f"{path}/{name}" for name in below] for path, below in zip(above, names, strict=True)}
         found: dict[str, list[str]] = {}
         for some in chunks(above, STATES_AT_ONCE):
@@ -173,7 +173,7 @@ def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-async def gathered(reads: Iterable[Awaitable[T]]) -> list[T]:
+async def gather_bounded(reads: Iterable[Awaitable[T]]) -> list[T]:
     """Return the results of many reads, with bounded concurrency."""
     waiting = list(reads)
     results: list[T] = []

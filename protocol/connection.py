@@ -182,12 +182,12 @@ class ServerConnection:
             self._open, self._open_bytes = self._behind.pop(0)
             self._behind_bytes -= self._open_bytes
         if request.api.key == API_VERSIONS:
-            response = self._introduced(request, response)
+            response = self._serve_versions(request, response)
         elif is_token(request):
             return [] if response is None else [_pack_length(len(response)) + response]
         return [] if response is None else encode_response(request, response)
 
-    def _introduced(self, request: DecodedRequest, response: Any) -> Any:
+    def _serve_versions(self, request: DecodedRequest, response: Any) -> Any:
         """Serve the versions for the client's software from now on; unchanged if ApiVersions failed."""
         if request.body is None:
             return self._unsupported_version()
@@ -324,7 +324,7 @@ def decode_request(
     try:
         body, _ = codec.decode(api.request, version, frame, position, entries)
     except DecodeError as error:
-        raise _named(f"{api.name} v{version}", error, frame) from None
+        raise _name_error(f"{api.name} v{version}", error, frame) from None
     return DecodedRequest(api, version, correlation_id, client_id, body)
 
 
@@ -360,7 +360,7 @@ def decode_response(frame: bytes, api: Api, version: int) -> Any:
     except (struct.error, IndexError) as early:
         raise DecodeError("ends too early", path=f"{api.name} v{version} response", buffer=frame) from early
     except DecodeError as error:
-        raise _named(f"{api.name} v{version} response", error, frame) from None
+        raise _name_error(f"{api.name} v{version} response", error, frame) from None
     return body
 
 
@@ -381,6 +381,6 @@ def _with_head(head: bytes, body: list[Buffer]) -> list[Buffer]:
     return body
 
 
-def _named(what: str, error: DecodeError, frame: bytes) -> DecodeError:
+def _name_error(what: str, error: DecodeError, frame: bytes) -> DecodeError:
     path = f"{what} {error.path}".rstrip()
     return DecodeError(error.reason, path=path, buffer=frame, position=error.position)

@@ -64,7 +64,7 @@ class _Decoder:
         tagged = sorted((f for f in fields if f.tag is not None and f.exists(self.version)), key=lambda f: f.tag or 0)
         for field in fields:
             if not field.exists(self.version) or field.tag is not None:
-                self.absent(field, f"{target}.{field.name}")
+                self.set_absent(field, f"{target}.{field.name}")
         for field in fields:
             if field.exists(self.version) and field.tag is None:
                 with self.out.inside(field.name):
@@ -72,7 +72,7 @@ class _Decoder:
         if self.flexible:
             self.tags(tagged, target)
 
-    def absent(self, field: WireField, target: str) -> None:
+    def set_absent(self, field: WireField, target: str) -> None:
         """Set a field that is not in the bytes to its default; mutable values are created anew."""
         default = field.default
         if default is list:
@@ -81,7 +81,7 @@ class _Decoder:
             name = self.out.fresh(field.name)
             self.out.line(f"{target} = {name} = new({self.out.bind(default.__name__, default)})")
             for part in fields_of(default):
-                self.absent(part, f"{name}.{part.name}")
+                self.set_absent(part, f"{name}.{part.name}")
         elif isinstance(default, int | float | str | bytes | None) and len(repr(default)) < 24:
             self.out.line(f"{target} = {default!r}")
         else:
@@ -96,12 +96,12 @@ class _Decoder:
             if nullable:
                 self.nullable_struct(field, target)
             else:
-                self.nested(field, target)
+                self.write_nested(field, target)
         else:
             assert field.kind is not None
             self.primitive(field.kind, target, nullable)
 
-    def nested(self, field: WireField, target: str) -> None:
+    def write_nested(self, field: WireField, target: str) -> None:
         """Write a struct within its parent."""
         assert field.struct is not None
         name = self.out.fresh(field.name)
@@ -111,23 +111,23 @@ class _Decoder:
     def nullable_struct(self, field: WireField, target: str) -> None:
         """Write a struct after its presence byte: negative is null (KIP-893)."""
         present = self.out.fresh(f"{field.name}_present")
-        self.fixed(present, "b")
+        self.add_fixed(present, "b")
         self.flush()
         with self.out.block(f"if {present} < 0:"):
             self.out.line(f"{target} = None")
         with self.out.block("else:"):
-            self.nested(field, target)
+            self.write_nested(field, target)
             self.flush()
 
     def primitive(self, kind: Kind, target: str, nullable: bool) -> None:
         if kind.fixed:
-            self.fixed(target, kind.value)
+            self.add_fixed(target, kind.value)
         else:
             self.stretch(kind, target, nullable)
 
     # -- runs of fixed-width values -------------------------------------------------------------------------------
 
-    def fixed(self, target: str, form: str) -> None:
+    def add_fixed(self, target: str, form: str) -> None:
         self.run.append((target, form, self.out.path))
 
     def flush(self) -> None:
@@ -156,7 +156,7 @@ class _Decoder:
 
     def prefix(self, name: str, form: str, long: str) -> str:
         """Read a length or count, fused with the run before it. A compact one is still one too high."""
-        self.fixed(name, "B" if self.flexible else form)
+        self.add_fixed(name, "B" if self.flexible else form)
         self.flush()
         if self.flexible:
             self.out.line(f"if {name} > 127: {name}, pos = {long}(buf, pos - 1)")
@@ -235,7 +235,7 @@ class _Decoder:
 
     def tags(self, tagged: list[WireField], target: str) -> None:
         tags = self.out.fresh("tags")
-        self.fixed(tags, "B")
+        self.add_fixed(tags, "B")
         self.flush()
         with self.out.block(f"if {tags}:"):
             if not tagged:

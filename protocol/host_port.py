@@ -14,14 +14,14 @@ LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 ADVICE: Final = "write HOST:PORT, with an IPv6 address in brackets: 127.0.0.1:9092 or [::1]:9092"
 
 
-def bracketed(host: str) -> str:
+def bracket(host: str) -> str:
     """Return a host as written before a colon: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def format_host_port(host: str, port: int | str) -> str:
     """Format a host and a port as HOST:PORT."""
-    return f"{bracketed(host)}:{port}"
+    return f"{bracket(host)}:{port}"
 
 
 def connectable(host: str) -> str:

@@ -77,7 +77,7 @@ class _Layouts:
         """Return one field: an array or an element."""
         nullable = field.may_be_null(self.version)
         if field.is_array:
-            return self.counted(self.element(field, nullable=False), nullable)
+            return self.counted_elements(self.element(field, nullable=False), nullable)
         return self.element(field, nullable)
 
     def element(self, field: WireField, nullable: bool) -> c.Construct:
@@ -89,8 +89,8 @@ class _Layouts:
         if field.kind in _FIXED:
             return _FIXED[field.kind]
         if field.kind is Kind.TEXT:
-            return _Text(self.sized(c.Int16sb, nullable))
-        return self.sized(c.Int32sb, nullable)
+            return _Text(self.sized_bytes(c.Int16sb, nullable))
+        return self.sized_bytes(c.Int32sb, nullable)
 
     def optional(self, structure: c.Construct) -> c.Construct:
         """Return a nullable struct: a presence byte, 1 or -1, precedes it (KIP-893)."""
@@ -100,7 +100,7 @@ class _Layouts:
             "item" / c.IfThenElse(lambda ctx: ctx.present < 0, c.Pass, structure),
         )
 
-    def sized(self, classic: c.Construct, nullable: bool) -> c.Construct:
+    def sized_bytes(self, classic: c.Construct, nullable: bool) -> c.Construct:
         """Return a length and that many bytes; no bytes for null."""
         return c.FocusedSeq(
             "data",
@@ -109,7 +109,7 @@ class _Layouts:
             "data" / c.IfThenElse(lambda ctx: ctx.size < 0, c.Pass, c.Bytes(c.this.size)),
         )
 
-    def counted(self, element: c.Construct, nullable: bool) -> c.Construct:
+    def counted_elements(self, element: c.Construct, nullable: bool) -> c.Construct:
         """Return a count and that many elements; none for null."""
         return c.FocusedSeq(
             "items",

@@ -73,7 +73,7 @@ class Lineage:
         """Return the current partition of keys with this hash."""
         return linear_hashing.address(key_hash, self.base, self.count)
 
-    def resized(self, generation: int, count: int) -> Lineage:
+    def resize(self, generation: int, count: int) -> Lineage:
         """Return the lineage after one more resize, in either direction."""
         return Lineage(self.base, [*self.history, (generation, count)])
 

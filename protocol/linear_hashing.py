@@ -103,7 +103,7 @@ def key_class(partition: int, base: int, count: int) -> KeyClass | None:
     return KeyClass(step, range(partition, partition + 1))
 
 
-def affected(base: int, before: int, after: int) -> list[int]:
+def affected_partitions(base: int, before: int, after: int) -> list[int]:
     """Return the partitions whose keys change between the two counts: the only ones that a resize touches."""
     fewer, more = sorted((before, after))
     return [*_relatives(base, fewer, more), *range(fewer, more)]

@@ -32,11 +32,11 @@ def value(*, kw_only: bool = False) -> Callable[[type[Declared]], type[Declared]
 def value(cls: type[Any] | None = None, /, *, kw_only: bool = False) -> Any:
     """Make a class an immutable value with slots."""
     if cls is None:
-        return lambda declared: _made(declared, kw_only)
-    return _made(cls, kw_only)
+        return lambda declared: _make(declared, kw_only)
+    return _make(cls, kw_only)
 
 
-def _made(cls: type[Any], kw_only: bool) -> type[Any]:
+def _make(cls: type[Any], kw_only: bool) -> type[Any]:
     if cls.__doc__ is None:
         cls.__doc__ = f"{cls.__name__}(...)"  # otherwise `dataclass` computes a signature for it
     made: type[Any] = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)

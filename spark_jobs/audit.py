@@ -96,7 +96,7 @@ def start(
     violations.take(LOSSES, [], 0)  # records lost at the last verdict may still be delivered
     target.ending.unlink(missing_ok=True)
     checked = (
-        prepared(_rows(session, target), target.expect)
+        prepare_records(_rows(session, target), target.expect)
         .groupBy("bucket")
         .transformWithStateInPandas(
             statefulProcessor=BucketAuditor(target.scope),
@@ -129,7 +129,7 @@ def start(
     return query
 
 
-def prepared(records: DataFrame, expect: str | None) -> DataFrame:
+def prepare_records(records: DataFrame, expect: str | None) -> DataFrame:
     """Prepare rows for the buckets, from records with the source's columns; headers are needed with `expect`."""
     stored = F.col("topic") == F.lit(expect) if expect is not None else F.lit(False)
     mark = F.lit(None).cast("binary")

@@ -52,7 +52,7 @@ def run(records: DataFrame, scope: Scope) -> Backfill:
         rows: list[tuple[Any, ...]] = [(*row, None) for row in take_all(bucket, number, frame, scope)]
         return pd.DataFrame([*rows, (_STATE, number, None, bucket.pack())], columns=list(_COLUMNS))
 
-    checked = audit.prepared(records, scope.expect).groupBy("bucket").applyInPandas(take, _SCHEMA).persist()
+    checked = audit.prepare_records(records, scope.expect).groupBy("bucket").applyInPandas(take, _SCHEMA).persist()
     try:
         rows = checked.where(f"kind != '{_STATE}'").select("kind", "detail").collect()
         counts = [json.loads(row["detail"]) for row in rows if row["kind"] == COUNT]

@@ -115,7 +115,7 @@ class Bucket:
         due = (rows[:, _REPORTED] == 0) & (self.clock_ms - rows[:, _SKIP_TIME] >= LOSS_TIMEOUT_MS)
         for first in np.unique(keys[due]).tolist():
             line = Line(skipped=[self.skip(first, row) for row in self.lines.skipped.get(first)])
-            found += line.lost(self.clock_ms, LOSS_TIMEOUT_MS)
+            found += line.find_lost(self.clock_ms, LOSS_TIMEOUT_MS)
             self.lines.skipped.put(first, [self.flat(skip) for skip in line.skipped])
         self.lines.fall_quiet(self.clock_ms - QUIET_MS)
         found += self._forget_lines(self.clock_ms - self.forget_ms)
@@ -136,7 +136,7 @@ class Bucket:
         tallies = []
         for group in groups if expect is not None else ():
             assert expect is not None
-            undelivered = list(self._undelivered(group, expect))
+            undelivered = list(self._undelivered_records(group, expect))
             counts = dict.fromkeys((*COUNTED, *KINDS), 0)
             for violation in undelivered:
                 counts[violation.kind] += sum(last - first + 1 for first, last in violation.sequences) or 1
@@ -160,13 +160,13 @@ class Bucket:
         """Return, per group, how many stored records of the audited topic are not delivered to it yet."""
         return {self.names[name][0]: self.pending.waiting(name) for name in self.pending.groups}
 
-    def passed(self) -> int:
+    def count_passed(self) -> int:
         """Return how many of those a group has read past, over all groups: lost unless they are still delivered."""
         read_to: dict[int, dict[int, int]] = {name: {} for name in self.pending.groups}
         for (name, partition), place in self.places.items():
             if name in read_to:
                 read_to[name][partition] = place.read_to
-        return sum(self.pending.passed(name, offsets) for name, offsets in read_to.items())
+        return sum(self.pending.count_passed(name, offsets) for name, offsets in read_to.items())
 
     # state store
 
@@ -306,7 +306,7 @@ class Bucket:
     def _find_name(self, group: str, topic: str) -> int | None:
         return self.names.index((group, topic)) if (group, topic) in self.names else None
 
-    def _undelivered(self, group: str, topic: str) -> Iterator[Violation]:
+    def _undelivered_records(self, group: str, topic: str) -> Iterator[Violation]:
         """Yield stored records that were not delivered to a group, without skipped ones, which are known already."""
         self.check_in_time(group, topic)
         by_line: dict[tuple[int, bytes | None], list[Undelivered]] = defaultdict(list)
@@ -338,7 +338,7 @@ class Bucket:
     def _stored_only(self, group: str, topic: str) -> Iterator[tuple[Undelivered, Line]]:
         """Yield stored records that were not delivered to a group, each with the line of its key."""
         lines: dict[tuple[int, bytes | None], Line] = {}
-        for one in self.pending.undelivered(self._find_name(group, topic)):
+        for one in self.pending.undelivered_records(self._find_name(group, topic)):
             which = one.producer, one.key
             if which not in lines:
                 lines[which] = self._line(group, topic, *which) if one.sequence >= 0 else Line()

@@ -45,7 +45,7 @@ def stream(
     """Stream the records of topics from their beginning, `rows` per batch. Raises SourceMissing."""
     reader = session.readStream.format(source).option("maxOffsetsPerTrigger", rows)
     reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
-    return _loaded(reader, servers, topics, headers, client)
+    return _load(reader, servers, topics, headers, client)
 
 
 def batch(
@@ -61,10 +61,10 @@ def batch(
     """Read the current records of topics. Raises SourceMissing."""
     reader = session.read.format(source)
     reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
-    return _loaded(reader, servers, topics, True, client)
+    return _load(reader, servers, topics, True, client)
 
 
-def _loaded(reader: Any, servers: str, topics: Sequence[str], headers: bool, client: Client) -> DataFrame:
+def _load(reader: Any, servers: str, topics: Sequence[str], headers: bool, client: Client) -> DataFrame:
     prepared = (
         reader.option("kafka.bootstrap.servers", servers)
         .option("subscribe", ",".join(topics))

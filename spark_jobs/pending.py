@@ -97,7 +97,7 @@ class Table:
         self.columns = {name: column[rows] for name, column in self.columns.items()}
         self.keys = [self.keys[row] for row in rows.tolist()]
 
-    def packed(self, prefix: str) -> dict[str, Column]:
+    def pack(self, prefix: str) -> dict[str, Column]:
         """Pack for the state store."""
         lengths = np.array([-1 if key is None else len(key) for key in self.keys], np.int32)
         arena = np.frombuffer(b"".join(key or b"" for key in self.keys), np.uint8)
@@ -108,7 +108,7 @@ class Table:
         }
 
     def load(self, prefix: str, columns: Mapping[str, Column]) -> None:
-        """Restore from `packed`."""
+        """Restore from `pack`."""
         self.columns = {name: columns[f"{prefix}_{name}"] for name in self.columns}
         arena, begin = columns[f"{prefix}_arena"].tobytes(), 0
         for length in columns[f"{prefix}_lengths"].tolist():
@@ -205,7 +205,7 @@ class Pending:
             self.given_up = self.given_up or not waits.all()
             self.stored.choose(waits)
 
-    def undelivered(self, name: int | None) -> list[Undelivered]:
+    def undelivered_records(self, name: int | None) -> list[Undelivered]:
         """Return the records not delivered to a group; all if it has no delivery in this bucket (None)."""
         columns = self.stored.columns
         rows = np.arange(len(self.stored))
@@ -229,7 +229,7 @@ class Pending:
         flag = np.uint64(1 << self.groups.index(name))
         return int(((self.stored.columns["groups"] & flag) == 0).sum())
 
-    def passed(self, name: int, read_to: Mapping[int, int]) -> int:
+    def count_passed(self, name: int, read_to: Mapping[int, int]) -> int:
         """Return how many of these are before the group's delivered offsets, by partition."""
         flag = np.uint64(1 << self.groups.index(name))
         at = self.stored.columns["at"][(self.stored.columns["groups"] & flag) == 0]
@@ -239,7 +239,7 @@ class Pending:
 
     def columns(self) -> dict[str, Column]:
         """Return the columns for the state store."""
-        return {**self.stored.packed("stored"), **self.handed.packed("handed")}
+        return {**self.stored.pack("stored"), **self.handed.pack("handed")}
 
     def small(self) -> Any:
         """Return the remaining state as JSON."""

@@ -33,7 +33,7 @@ class Positions:
         if position.bound is not None:
             return self.bound(position.bound)
         if position.offsets is not None:
-            return self._given(position.offsets)
+            return self._given_offsets(position.offsets)
         found = {}
         for topic in self._topics():
             times_ms = (position.times_ms or {}).get(topic, {})
@@ -66,7 +66,7 @@ class Positions:
             str(index): offset for index, offset in sorted(offsets.items()) if partitions is None or index in partitions
         }
 
-    def _given(self, given: Mapping[str, Mapping[str, int]]) -> Offsets:
+    def _given_offsets(self, given: Mapping[str, Mapping[str, int]]) -> Offsets:
         found: Offsets = {}
         for topic in self._topics():
             earliest, latest = self._ask(topic, EARLIEST), self._ask(topic, LATEST)

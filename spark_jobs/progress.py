@@ -39,7 +39,7 @@ def of_query(query: Mapping[str, Any]) -> Progress | None:
     )
 
 
-def reached(query: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+def reached_offsets(query: Mapping[str, Any]) -> dict[tuple[str, int], int]:
     """Return (topic, partition) -> the offset before which everything is judged."""
     found: dict[tuple[str, int], int] = {}
     for source in query["sources"]:

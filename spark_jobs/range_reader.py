@@ -108,7 +108,7 @@ class RangeReader:
                 yield records
             if position > before:
                 watch.progress()
-            elif watch.silent() and watch.gone(missing=self._missing(offset_range)):
+            elif watch.is_silent() and watch.gone(missing=self._missing(offset_range)):
                 _lose(
                     f"{_name(offset_range)} was deleted, with offsets {position} to {offset_range.end - 1}",
                     fail_on_data_loss,
@@ -159,7 +159,7 @@ class _Watch:
         self._progress_s = self._checked_s = self._fresh_s = time.perf_counter()
         self._missing_s: float | None = None
 
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         """Whether to check (again) that the partition exists."""
         now_s = time.perf_counter()
         if now_s - self._checked_s < min(SILENCE_S, self._timeout_s / 2):

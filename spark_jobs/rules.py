@@ -95,7 +95,7 @@ class Line:
             return Finding((LATE,))
         return self._judge_seen(event, newest)
 
-    def lost(self, clock_ms: int, timeout_ms: int) -> Iterator[Violation]:
+    def find_lost(self, clock_ms: int, timeout_ms: int) -> Iterator[Violation]:
         """Yield the sequences that have become lost by now; each is reported once."""
         for index, skip in enumerate(self.skipped):
             if not skip.reported and clock_ms - skip.by.time_ms >= timeout_ms:

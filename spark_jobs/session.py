@@ -74,7 +74,7 @@ class AuditSpark:
     def start(self) -> SparkSession:
         """Start the JVM and the session. Raises SparkMissing without a suitable Java."""
         conf = self._settings()
-        if submitted():
+        if is_submitted():
             spark_conf = SparkConf()
             for name, value in conf.items():
                 spark_conf.setIfMissing(name, value)  # options of spark-submit take precedence
@@ -113,7 +113,7 @@ class AuditSpark:
 
     def stop(self) -> None:
         """End the JVM and its Python workers. Checkpoints stay valid."""
-        if self._session is not None and (submitted() or not self.is_local):
+        if self._session is not None and (is_submitted() or not self.is_local):
             self._session.stop()  # otherwise the cluster would keep the executors until a timeout
         self._session = None
         if self._jvm is not None:
@@ -173,10 +173,10 @@ class AuditSpark:
             # A bucket is one row; counting rows would read all of it once more at each write.
             "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         }
-        if submitted():
+        if is_submitted():
             return {**settings, "spark.sql.shuffle.partitions": CLUSTER_PARTITIONS, **self._conf}
         settings |= {
-            "spark.master": _patient(self._master),
+            "spark.master": _with_retries(self._master),
             "spark.ui.showConsoleProgress": "false",
             **self._of_driver(),
         }
@@ -222,12 +222,12 @@ def _is_not_raised(record: logging.LogRecord) -> bool:
     return record.msg != "Exception while sending command."
 
 
-def submitted() -> bool:
+def is_submitted() -> bool:
     """Whether `spark-submit` started this process, so that the JVM already runs."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _patient(master: str) -> str:
+def _with_retries(master: str) -> str:
     """Return the master with retries, which a local Spark lacks by default, for tasks whose Python worker dies."""
     return f"{master[:-1]},{TASK_FAILURES}]" if master.startswith("local[") and "," not in master else master
 

@@ -59,14 +59,14 @@ class AnabranchSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create a reader for `spark.read`."""
-        return _BatchReader(_checked(Options.of(self.options)))
+        return _BatchReader(_check(Options.of(self.options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Create a reader for `spark.readStream`."""
-        return _StreamReader(_checked(Options.of(self.options, streaming=True)))
+        return _StreamReader(_check(Options.of(self.options, streaming=True)))
 
 
-def _checked(options: Options) -> Options:
+def _check(options: Options) -> Options:
     """Return the options, if executors support them too. Raises ValueError, OSError."""
     of_librdkafka(options.secured)
     return options

@@ -115,9 +115,9 @@ class Options:
             records_per_partition_max=_count(given, "maxRecordsPerPartition"),
             client=_client(client),
             secured={name: value for name, value in client.items() if name in SECURED},
-        )._checked(streaming)
+        )._check(streaming)
 
-    def _checked(self, streaming: bool) -> Options:
+    def _check(self, streaming: bool) -> Options:
         if not streaming and self.start.bound == LATEST:
             raise ValueError("startingOffsets of a batch cannot be latest: the batch would be empty")
         if self.end.bound == EARLIEST or _mentions(self.end, EARLIEST):

@@ -131,7 +131,7 @@ def take(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iter
     beside = Tallies()
     kept = None
     if stored.any() and scope.expect is not None:
-        kept, times = _stored(frame["partition"][stored].tolist(), frame["value"][stored].tolist())
+        kept, times = _concatenate(frame["partition"][stored].tolist(), frame["value"][stored].tolist())
         beside.store(scope.expect, kept.partition, times)
     for violation in check(bucket, handed, kept, scope.expect):
         yield VIOLATION, number, violation.line()
@@ -212,11 +212,11 @@ def _counts(bucket: Bucket) -> dict[str, Any]:
         "tallies": [list(tally) for tally in bucket.count()],
         "stored": len(bucket.pending.stored),
         "waiting": bucket.waiting(),
-        "passed": bucket.passed(),
+        "passed": bucket.count_passed(),
     }
 
 
-def _stored(partitions: Sequence[int], blobs: Sequence[bytes]) -> tuple[Stored, Any]:
+def _concatenate(partitions: Sequence[int], blobs: Sequence[bytes]) -> tuple[Stored, Any]:
     """Concatenate stretches of records; return them and their times."""
     found: dict[str, list[Any]] = {}
     of_partition, keys = [], list[bytes | None]()

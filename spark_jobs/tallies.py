@@ -126,7 +126,7 @@ class Tallies:
         """
         time_ms = columns["time_ms"]
         count = columns.get("count", np.ones(len(time_ms), np.int64))
-        for (number, index, generation), rows in _grouped(columns["name"], columns["partition"], columns["generation"]):
+        for (number, index, generation), rows in _group(columns["name"], columns["partition"], columns["generation"]):
             group, topic = names[number]
             counts, times = count[rows], time_ms[rows]
             where = (group, topic, KeyEpoch(index, generation))
@@ -136,7 +136,7 @@ class Tallies:
 
     def store(self, topic: str, partition: Column, time_ms: Column) -> None:
         """Count stored records of the audited topic, by their times."""
-        for (index,), rows in _grouped(partition):
+        for (index,), rows in _group(partition):
             self.bins[STORED, topic, index].count(time_ms[rows], np.ones(len(rows), np.int64))
 
     def add(self, other: Tallies) -> None:
@@ -255,7 +255,7 @@ def _delivered_before(lineage: Lineage, key_epoch: KeyEpoch, known: Mapping[KeyE
         yield from _delivered_before(lineage, one, known)
 
 
-def _grouped(*columns: Column) -> Iterator[tuple[tuple[int, ...], Column]]:
+def _group(*columns: Column) -> Iterator[tuple[tuple[int, ...], Column]]:
     """Yield each distinct combination of values, and its rows."""
     if not len(columns[0]):
         return

@@ -114,13 +114,13 @@ async def delete(
     """
     assert services.authorizer is not None
     patterns = [one for one in services.authorizer.acls if any(each.covers(one) for each in filters)]
-    patterns += [one for each in filters for one in _named(each) if one not in patterns]
+    patterns += [one for each in filters for one in patterns_to_load(each) if one not in patterns]
     found: list[list[Entry]] = [[] for _ in filters]
     refused: dict[ResourcePattern, KafkaError] = {}
     for pattern in patterns:
         gone: dict[Acl, int] = {}
 
-        def left(before: frozenset[Acl], pattern: ResourcePattern = pattern, gone: dict[Acl, int] = gone) -> set[Acl]:
+        def remove(before: frozenset[Acl], pattern: ResourcePattern = pattern, gone: dict[Acl, int] = gone) -> set[Acl]:
             for acl in before:
                 matching = next((n for n, one in enumerate(filters) if one.covers(pattern) and one.picks(acl)), None)
                 if matching is not None:
@@ -128,7 +128,7 @@ async def delete(
             return set(before) - gone.keys()
 
         try:
-            await _change(services, pattern, left)
+            await _change(services, pattern, remove)
         except KafkaError as error:
             refused[pattern] = error
         for acl, which in gone.items():
@@ -147,7 +147,7 @@ async def _change(services: Services, pattern: ResourcePattern, edit: Any) -> No
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update ACLs for {pattern}: {error}") from None
 
 
-def _named(one: AclFilter) -> list[ResourcePattern]:
+def patterns_to_load(one: AclFilter) -> list[ResourcePattern]:
     """The patterns that a filter names, which this broker's cache may not hold yet."""
     if one.name is None or not is_valid_name(one.name) or one.resource_type not in _TYPES:
         return []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.broker.administration.topic_creation import check_topic_name
 from anabranch.broker.config.config_changes import DEFAULT_ENTITY, change_config, read_config
 from anabranch.broker.config.config_def import ConfigError, ConfigKey, Kind, Scope, UpdateMode, config_def
-from anabranch.broker.config.dynamic_config import is_updatable, merged, valid_properties
+from anabranch.broker.config.dynamic_config import is_updatable, merge, valid_properties
 from anabranch.broker.config.effective_config import check_group_config, check_topic_properties, topic_config
 from anabranch.broker.dispatch.auth_helper import authorize
 from anabranch.broker.metadata import group_configs
@@ -117,7 +117,7 @@ async def alter(
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
-    def checked(before: Mapping[str, str]) -> dict[str, str]:
+    def check_values(before: Mapping[str, str]) -> dict[str, str]:
         if resource_type == BROKER:
             before = valid_properties(before, services.settings.kafka_version, per_broker=bool(name))
         after = edit(before)
@@ -125,9 +125,9 @@ async def alter(
         return after
 
     if validate_only:
-        checked(await read_config(services.session, entity))
+        check_values(await read_config(services.session, entity))
     else:
-        await change_config(services.session, entity, checked)
+        await change_config(services.session, entity, check_values)
 
 
 def check_operations(operations: Iterable[Operation]) -> None:
@@ -176,7 +176,7 @@ def keys_of(resource_type: int, kafka_version: str) -> Mapping[str, ConfigKey]:
     if resource_type == CLIENT_METRICS:
         return {}  # Kafka allows no APPEND or SUBTRACT for them
     scope = {GROUP: Scope.GROUP, TOPIC: Scope.TOPIC}.get(resource_type, Scope.BROKER)
-    return config_def(scope).known(kafka_version)
+    return config_def(scope).keys_by_name(kafka_version)
 
 
 def check_broker_name(node_id: int, name: str) -> None:
@@ -207,7 +207,7 @@ def check_broker(
     static: BrokerSettings, current: BrokerSettings, after: Mapping[str, str], *, per_broker: bool
 ) -> None:
     """Raise INVALID_REQUEST for read-only broker properties and invalid values."""
-    known = config_def(Scope.BROKER).described(static.kafka_version)
+    known = config_def(Scope.BROKER).described_keys(static.kafka_version)
     fixed = [name for name in after if name in known and not is_updatable(known[name], per_broker=True)]
     if fixed:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}")
@@ -224,7 +224,7 @@ def check_broker(
         message = "Cannot update these configs at default cluster level, broker id must be specified"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(local)}")
     try:
-        topic_config(merged(static, after), {})
+        topic_config(merge(static, after), {})
     except (ConfigError, KafkaError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     for name in THREADS & after.keys():

@@ -65,11 +65,11 @@ def topic_entries(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[
     """The entries of all properties of a topic, given its overrides."""
     rows = []
     version = brokers.static.kafka_version
-    for name, key in config_def(Scope.TOPIC).described(version).items():
+    for name, key in config_def(Scope.TOPIC).described_keys(version).items():
         synonyms = places(brokers, key.synonym) if key.synonym else []
         if name in overrides:
             synonyms.insert(0, ConfigSynonym(name, _normal(key, overrides[name]), DYNAMIC_TOPIC))
-        text = overrides[name] if name in overrides else inherited(brokers, key)
+        text = overrides[name] if name in overrides else inherited_value(brokers, key)
         rows.append(
             ConfigEntry(
                 name=name,
@@ -87,10 +87,10 @@ def topic_entries(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[
 
 def group_entries(settings: BrokerSettings, given: Mapping[str, str]) -> list[ConfigEntry]:
     """The entries of a group's properties; those whose broker default this version of Kafka lacks are omitted."""
-    here = config_def(Scope.BROKER).described(settings.kafka_version)
+    here = config_def(Scope.BROKER).described_keys(settings.kafka_version)
     return [
         _own_row(key, given.get(name), group_default(settings, key), DYNAMIC_GROUP)
-        for name, key in config_def(Scope.GROUP).known().items()
+        for name, key in config_def(Scope.GROUP).keys_by_name().items()
         if f"group.{name}" in here or not hasattr(settings, field_name(f"group.{name}"))
     ]
 
@@ -99,7 +99,7 @@ def subscription_entries(given: Mapping[str, str]) -> list[ConfigEntry]:
     """The entries of all properties of a client metrics subscription."""
     return [
         _own_row(key, _normal(key, given[name]) if name in given else None, key.default, DYNAMIC_CLIENT_METRICS)
-        for name, key in config_def(Scope.CLIENT_METRICS).known().items()
+        for name, key in config_def(Scope.CLIENT_METRICS).keys_by_name().items()
     ]
 
 
@@ -128,8 +128,8 @@ def broker_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
     """The entries of all properties of this broker, including unknown ones that are set."""
     version = brokers.static.kafka_version
     declared = config_def(Scope.BROKER)
-    described = declared.described(version)
-    others = declared.known().keys() - described.keys()
+    described = declared.described_keys(version)
+    others = declared.keys_by_name().keys() - described.keys()
     names = dict.fromkeys([*described, *brokers.static.given, *brokers.default, *brokers.own])
     return [_broker_row(version, name, places(brokers, name)) for name in names if name not in others]
 
@@ -147,7 +147,7 @@ def cluster_default_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
     ]
 
 
-def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
+def inherited_value(brokers: DynamicConfig, key: ConfigKey) -> str | None:
     """The value that a topic's property inherits."""
     if not key.synonym:
         return key.default
@@ -160,7 +160,7 @@ def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
 
 def places(brokers: DynamicConfig, name: str) -> list[ConfigSynonym]:
     """The synonyms of a broker's property that are set, in order of precedence."""
-    known = config_def(Scope.BROKER).described(brokers.static.kafka_version)
+    known = config_def(Scope.BROKER).described_keys(brokers.static.kafka_version)
     layers: tuple[tuple[int, Mapping[str, str]], ...] = (
         (DYNAMIC_BROKER, brokers.own),
         (DYNAMIC_DEFAULT_BROKER, brokers.default),
@@ -190,7 +190,7 @@ def synonyms_of(name: str) -> tuple[str, ...]:
 
 def documentation_of(kafka_version: str, name: str) -> str:
     """The documentation of a broker's property."""
-    key = config_def(Scope.BROKER).described(kafka_version).get(name)
+    key = config_def(Scope.BROKER).described_keys(kafka_version).get(name)
     return key.documentation if key is not None else ""
 
 
@@ -215,7 +215,7 @@ def _own_row(key: ConfigKey, text: str | None, default: str | None, source: int)
 
 
 def _broker_row(kafka_version: str, name: str, synonyms: list[ConfigSynonym], text: str | None = None) -> ConfigEntry:
-    key = config_def(Scope.BROKER).described(kafka_version).get(name)
+    key = config_def(Scope.BROKER).described_keys(kafka_version).get(name)
     shown = text if text is not None else synonyms[0].value if synonyms else None
     return ConfigEntry(
         name=name,

@@ -32,10 +32,10 @@ def check_allowed(ctx: RequestContext) -> None:
 def tokens_for(ctx: RequestContext) -> Tokens:
     """The node's tokens, if the client may make token requests. Raises KafkaError."""
     check_allowed(ctx)
-    return enabled(ctx)
+    return require_tokens(ctx)
 
 
-def enabled(ctx: RequestContext) -> Tokens:
+def require_tokens(ctx: RequestContext) -> Tokens:
     """The node's tokens. Raises KafkaError if delegation tokens are not enabled."""
     tokens = ctx.services.tokens
     if tokens is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.config.effective_config import check_topic_properties, topic_config
 from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS
-from anabranch.broker.metadata.metadata_cache import ClusterImage, can_collide, spelled
+from anabranch.broker.metadata.metadata_cache import ClusterImage, can_collide, metric_name
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.topic_admin import create_topic
@@ -153,7 +153,7 @@ def check_new_topic(image: ClusterImage, name: str) -> None:
     check_topic_name(name)
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    alike = image.alike.get(spelled(name), ()) if can_collide(name) else ()
+    alike = image.alike.get(metric_name(name), ()) if can_collide(name) else ()
     if alike:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {', '.join(alike)}"
@@ -308,7 +308,7 @@ async def wait_until_created(services: Services, topics: dict[str, int], timeout
     """Wait until each topic has its number of partitions, all with leaders; return False after the timeout."""
     missing = dict(topics)
 
-    def shown(image: ClusterImage) -> bool:
+    def is_visible(image: ClusterImage) -> bool:
         """Called at each metadata change; does not check a complete topic again."""
         while missing:
             name, count = next(iter(missing.items()))
@@ -317,7 +317,7 @@ async def wait_until_created(services: Services, topics: dict[str, int], timeout
             del missing[name]
         return True
 
-    return await services.metadata.wait_until(shown, timeout_ms)
+    return await services.metadata.wait_until(is_visible, timeout_ms)
 
 
 def has_leaders(image: ClusterImage, name: str, count: int) -> bool:

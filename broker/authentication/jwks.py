@@ -86,7 +86,7 @@ class Jwks:
         sockets: list[socket.socket] = []
         try:
             async with asyncio.timeout(DOCUMENT_S):
-                return await asyncio.to_thread(lambda: keys_in(_fetched(self._url, sockets)))
+                return await asyncio.to_thread(lambda: keys_in(_fetch(self._url, sockets)))
         finally:
             for one in sockets:  # end a thread that still waits for a response
                 with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ class Jwks:
                 one.close()
 
 
-def _fetched(url: str, sockets: list[socket.socket]) -> str:
+def _fetch(url: str, sockets: list[socket.socket]) -> str:
     """Return the document at a URL; append a duplicate of each opened socket to `sockets`, to shut it down later."""
     opener = urllib.request.build_opener(_Http(sockets), _Https(sockets), _SameScheme())
     try:
@@ -113,7 +113,7 @@ class _Http(urllib.request.HTTPHandler):
         self._sockets = sockets
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_noted, http.client.HTTPConnection, self._sockets), req)
+        return self.do_open(partial(_connect, http.client.HTTPConnection, self._sockets), req)
 
 
 class _Https(urllib.request.HTTPSHandler):
@@ -122,10 +122,10 @@ class _Https(urllib.request.HTTPSHandler):
         self._sockets = sockets
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_noted, http.client.HTTPSConnection, self._sockets), req)
+        return self.do_open(partial(_connect, http.client.HTTPSConnection, self._sockets), req)
 
 
-def _noted(
+def _connect(
     kind: type[http.client.HTTPConnection], sockets: list[socket.socket], host: str, **more: Any
 ) -> http.client.HTTPConnection:
     connection: Any = kind(host, **more)

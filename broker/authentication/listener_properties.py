@@ -30,7 +30,7 @@ class ListenerProperties:
 
     def get(self, name: str) -> str:
         """Return a property's value, or its default. Raises ConfigError."""
-        key = config_def(Scope.BROKER).known()[name]
+        key = config_def(Scope.BROKER).keys_by_name()[name]
         own = self._given.get(self._prefix + name)
         text = own if own is not None else self._given.get(name)
         return key.normal(text) if text is not None else key.default or ""

@@ -81,20 +81,20 @@ class ListenerSecurity:
         """Returns the distinguished name of a client certificate (DER)."""
         self._key_sets: list[Jwks] = []
         if listener.tls:
-            with _blamed(listener):
+            with _errors_of_listener(listener):
                 self.tls = server_context(TlsSettings.read(properties.get), properties.client_auth, ReportingContext)
                 if properties.client_auth != "none":
                     self._name_of = _reader_of_names()
             self._rules = PrincipalRules(properties.get("ssl.principal.mapping.rules"))
         if listener.sasl:
             for mechanism in properties.get("sasl.enabled.mechanisms").split(","):
-                with _blamed(listener):
+                with _errors_of_listener(listener):
                     self.mechanisms[mechanism] = self._exchanges(mechanism)
 
     async def start(self, died: OnFailure) -> None:
         """Load the key sets for signed tokens. Raises ConfigError."""
         for one in self._key_sets:
-            with _blamed(self._properties.listener):
+            with _errors_of_listener(self._properties.listener):
                 await one.start(died)
 
     async def stop(self) -> None:
@@ -136,14 +136,14 @@ class ListenerSecurity:
     def check(self, given: Mapping[str, str]) -> None:
         """Raise ConfigError if `reload` cannot read the key store."""
         properties = ListenerProperties(self.listener, given)
-        with _blamed(properties.listener):
+        with _errors_of_listener(properties.listener):
             server_context(TlsSettings.read(properties.get), "none", ReportingContext)
 
     def reload(self, given: Mapping[str, str]) -> None:
         """Read the key store again with these properties. Raises ConfigError, and keeps the previous key store."""
         assert self.tls is not None, "only listeners with TLS have a key store"
         properties = ListenerProperties(self._properties.listener, given)
-        with _blamed(properties.listener):
+        with _errors_of_listener(properties.listener):
             load_identity(self.tls, TlsSettings.read(properties.get))
         self._properties = properties
 
@@ -182,10 +182,10 @@ class ListenerSecurity:
             raise ValueError(f"sasl.server.callback.handler.class={handler}: only {VALIDATORS[0]} is supported")
         if handler and not url:
             raise ValueError("sasl.oauthbearer.jwks.endpoint.url is missing: it is the URL of the token keys")
-        read = self._signed(url, mechanism) if url else _unsecured(module.options).read
+        read = self._signed_tokens(url, mechanism) if url else _unsecured_tokens(module.options).read
         return lambda: OAuthBearerServer(read)
 
-    def _signed(self, url: str, mechanism: str) -> Callable[[str, int], Bearer]:
+    def _signed_tokens(self, url: str, mechanism: str) -> Callable[[str, int], Bearer]:
         """Return the reader of tokens that are signed with the keys at a URL. Raises ValueError, OSError."""
         try:
             from anabranch.broker.authentication.jwks import Jwks
@@ -255,12 +255,12 @@ def listener_securities(
     }
 
 
-def between_brokers(settings: BrokerSettings) -> Security:
+def inter_broker_security(settings: BrokerSettings) -> Security:
     """Return the security of this node's connections to other brokers. Raises ConfigError."""
     listener = settings.between_brokers
     properties = ListenerProperties(listener, settings.given)
     mechanism = jaas = ""
-    with _blamed(listener):
+    with _errors_of_listener(listener):
         if listener.sasl:
             mechanism = properties.get("sasl.mechanism.inter.broker.protocol")
             enabled = properties.get("sasl.enabled.mechanisms").split(",")
@@ -289,7 +289,7 @@ def _module(mechanism: str, jaas: str) -> LoginModule:
     return module
 
 
-def _unsecured(options: Mapping[str, str]) -> UnsecuredTokens:
+def _unsecured_tokens(options: Mapping[str, str]) -> UnsecuredTokens:
     return UnsecuredTokens(
         user_claim=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
         scope_claim=options.get("unsecuredValidatorScopeClaimName", "scope"),
@@ -299,7 +299,7 @@ def _unsecured(options: Mapping[str, str]) -> UnsecuredTokens:
 
 
 @contextlib.contextmanager
-def _blamed(listener: Listener) -> Iterator[None]:
+def _errors_of_listener(listener: Listener) -> Iterator[None]:
     """Turn errors into a ConfigError that names the listener."""
     try:
         yield

@@ -53,7 +53,7 @@ class OAuthBearerServer:
         """Validate the token, or fail after the client has acknowledged the error."""
         if self._problem is not None and token == _GIVEN_UP:
             raise SaslRefused("an invalid token", self._problem)
-        acts_for, shown = _shown(token)
+        acts_for, shown = _decode(token)
         try:
             bearer = self._read(shown, now_ms)
         except BadToken as bad:
@@ -68,7 +68,7 @@ class OAuthBearerServer:
         return Step(b"", bearer.user, bearer.expires_ms)
 
 
-def _shown(message: bytes) -> tuple[str, str]:
+def _decode(message: bytes) -> tuple[str, str]:
     """Return the authorization id and the token of a first message. Raises SaslRefused, SaslProtocolError."""
     first = _FIRST.fullmatch(message.decode(errors="replace"))
     if first is None:

@@ -18,22 +18,20 @@ class PlainServer:
         """Check the name and password; the exchange has one step."""
         parts = token.decode(errors="replace").split("\0", 3)
         if len(parts) != 3:
-            raise _refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise _refuse(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         acts_for, user, password = parts
         if not user:
-            raise _refused("Authentication failed: username not specified")
+            raise _refuse("Authentication failed: username not specified")
         if not password:
-            raise _refused("Authentication failed: password not specified")
+            raise _refuse("Authentication failed: password not specified")
         # compare for unknown users, too, to equalize the time; the received password is never empty here
         expected = self._passwords.get(user, "")
         if not hmac.compare_digest(expected.encode(), password.encode()):
-            raise _refused("Authentication failed: Invalid username or password")
+            raise _refuse("Authentication failed: Invalid username or password")
         if acts_for and acts_for != user:
-            raise _refused(
-                "Authentication failed: Client requested an authorization id that is different from username"
-            )
+            raise _refuse("Authentication failed: Client requested an authorization id that is different from username")
         return Step(b"", user)
 
 
-def _refused(client_message: str) -> SaslRefused:
+def _refuse(client_message: str) -> SaslRefused:
     return SaslRefused(client_message, client_message)

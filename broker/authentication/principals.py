@@ -65,13 +65,13 @@ def _rule(rule: re.Match[str]) -> Callable[[str], str | None]:
         found = pattern.fullmatch(distinguished_name)
         if found is None:
             return None
-        user = _REFERENCE.sub(lambda one: _referred(one, found), replacement)
+        user = _REFERENCE.sub(lambda one: _expand(one, found), replacement)
         return user.lower() if case == "L" else user.upper() if case == "U" else user
 
     return apply
 
 
-def _referred(reference: re.Match[str], found: re.Match[str]) -> str:
+def _expand(reference: re.Match[str], found: re.Match[str]) -> str:
     """Expand `$1` or an escaped character; a reference to a missing group stays unchanged."""
     if reference["escaped"] is not None:
         return reference["escaped"]

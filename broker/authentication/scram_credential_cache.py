@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.authentication.scram_server import DIGESTS, Credential
 from anabranch.broker.config.config_changes import read_config
 from anabranch.broker.credentials import scram_store
-from anabranch.broker.quotas.quota_configs import desanitized, sanitized
+from anabranch.broker.quotas.quota_configs import desanitize, sanitize
 from anabranch.controller.zk.body import MalformedZnode
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ class ScramCredentials:
         gone = {user for _, user in self._known} - set(users)
         await self._read(session, [*users, *gone])
 
-    async def changed(self, session: ZkSession, entity: str) -> None:
+    async def on_change(self, session: ZkSession, entity: str) -> None:
         """Read one user's credentials again; `entity` is the name as in paths, and may include a client id."""
-        user = desanitized(entity.partition("/")[0])
+        user = desanitize(entity.partition("/")[0])
         if user is not None:
             await self._read(session, [user])
 
     async def _read(self, session: ZkSession, users: Iterable[str]) -> None:
         for user in users:
             try:
-                config = await read_config(session, f"users/{sanitized(user)}")
+                config = await read_config(session, f"users/{sanitize(user)}")
             except MalformedZnode as error:
                 log.error("ignoring malformed credentials of a user: %s", error)
                 config = {}

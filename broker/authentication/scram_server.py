@@ -120,8 +120,8 @@ class ScramServer:
         parsed = _FIRST.fullmatch(text)
         if parsed is None:
             raise SaslRefused("an invalid first message of SCRAM")
-        user = _unquoted(parsed["name"])
-        if parsed["acts_for"] is not None and _unquoted(parsed["acts_for"]) != user:
+        user = _unquote(parsed["name"])
+        if parsed["acts_for"] is not None and _unquote(parsed["acts_for"]) != user:
             problem = "Authentication failed: Client requested an authorization id that is different from username"
             raise SaslRefused(problem, problem)
         if re.search(r",tokenauth=true(?:,|$)", parsed["extensions"], re.IGNORECASE):
@@ -161,5 +161,5 @@ class ScramServer:
         return Step(final_message, self._user)
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")

@@ -55,7 +55,7 @@ class SignedTokens:
 
     def read(self, token: str, now_ms: int) -> Bearer:
         """Return the token's user and expiry. Raises BadToken."""
-        claims = self._verified(token)
+        claims = self._verify(token)
         self._check_addressee(claims)
         expires_ms = self._check_time(claims, now_ms)
         user = claims.get(self.user_claim)
@@ -67,7 +67,7 @@ class SignedTokens:
             raise BadToken(f"{self.scope_claim} is not a list of distinct strings")
         return Bearer(user, expires_ms)
 
-    def _verified(self, token: str) -> Mapping[str, Any]:
+    def _verify(self, token: str) -> Mapping[str, Any]:
         """Verify a token's signature, and return its claims."""
         if len(token) > TOKEN_CHARACTERS_MAX:
             raise BadToken(f"more than {TOKEN_CHARACTERS_MAX} characters")

@@ -81,11 +81,11 @@ class ReportingContext(ssl.SSLContext):
         """
         failures: list[ssl.SSLError] = []
 
-        def failed(error: ssl.SSLError) -> None:
+        def on_failure(error: ssl.SSLError) -> None:
             failures.append(error)
             loop.call_soon(_close_after_linger, loop, transport)  # asyncio has sent the alert by then
 
-        pending = failed, early, transport
+        pending = on_failure, early, transport
         self._pending.append(pending)
         try:
             yield failures

@@ -26,9 +26,9 @@ class UnsecuredTokens:
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
             raise BadToken("not three parts with an empty signature")
-        if _decoded(parts[0]).get("alg") != "none":
+        if _decode(parts[0]).get("alg") != "none":
             raise BadToken("a token whose alg is not none")
-        claims = _decoded(parts[1])
+        claims = _decode(parts[1])
         user = claims.get(self.user_claim)
         if not isinstance(user, str) or not user.strip() or not _is_text(user):
             raise BadToken("no user")
@@ -49,7 +49,7 @@ class UnsecuredTokens:
         return Bearer(user, expires_ms)
 
 
-def _decoded(part: str) -> dict[str, Any]:
+def _decode(part: str) -> dict[str, Any]:
     try:
         raw = base64.b64decode(part + "=" * (-len(part) % 4), validate=True)
         found = json.loads(raw, parse_constant=_not_a_number)

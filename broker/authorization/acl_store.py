@@ -86,7 +86,7 @@ class AclWatch:
         self._session: ZkSession | None = None
         self._turn = asyncio.Lock()  # apply entries in the order in which they were read
         self._watches = [
-            ChangeNotifications("change of ACLs", f"{parent}/{acl_znodes.CHANGE_NAME}", self._announced, "acl-changes")
+            ChangeNotifications("change of ACLs", f"{parent}/{acl_znodes.CHANGE_NAME}", self._on_change, "acl-changes")
             for parent in acl_znodes.CHANGES.values()
         ]
         for watch in self._watches:
@@ -104,7 +104,7 @@ class AclWatch:
                 entries = found.get(pattern, frozenset())
                 if entries != self._authorizer.acls.get(pattern, frozenset()):
                     self._authorizer.replace(pattern, entries)
-            self._authorizer.loaded()
+            self._authorizer.set_loaded()
 
     async def stop(self) -> None:
         """Stop watching."""
@@ -126,7 +126,7 @@ class AclWatch:
             if body is not None
         }
 
-    async def _announced(self, path: str, data: bytes) -> None:
+    async def _on_change(self, path: str, data: bytes) -> None:
         await self.read_again(acl_znodes.decode_change(path, data))
 
     async def read_again(self, pattern: ResourcePattern) -> None:

@@ -58,7 +58,7 @@ class Authorizer:
         """Principals that were refused as brokers and already logged."""
         self._decided: dict[tuple[str, str, int, str | None], bool] = {}
 
-    def loaded(self) -> None:
+    def set_loaded(self) -> None:
         """Note that all entries are loaded. Before that, no resource is open: its entries may not be loaded yet."""
         self._open = self._open_without_acls
         self._decided.clear()

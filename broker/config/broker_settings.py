@@ -54,7 +54,7 @@ def _with_declared_defaults(scope: Scope) -> Callable[[type[Settings]], type[Set
     def fill(settings: type[Settings]) -> type[Settings]:
         for name, annotation in settings.__annotations__.items():
             if vars(settings).get(name) is DECLARED:
-                key = config_def(scope).known()[property_name(name)]
+                key = config_def(scope).keys_by_name()[property_name(name)]
                 setattr(settings, name, field_value(annotation, key, key.default or ""))
         return settings
 

@@ -116,7 +116,7 @@ class ChangeNotifications:
     async def _names(self) -> list[str]:
         session = self._session
         assert session is not None, "names are read with a session"
-        names = await retry_connection_loss(lambda: session.children(self._parent, self._watch.changed))
+        names = await retry_connection_loss(lambda: session.children(self._parent, self._watch.on_change))
         return sorted(name for name in names if self._number_of(name) >= 0)
 
     async def _read(self) -> None:
@@ -159,14 +159,14 @@ class ConfigChanges(ChangeNotifications):
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         """`handlers`: entity type ("topics", "brokers", "clients", ...) -> handler of an entity's change."""
-        super().__init__("change of configuration", paths.CONFIG_CHANGE_PREFIX, self._announced, "config-changes")
+        super().__init__("change of configuration", paths.CONFIG_CHANGE_PREFIX, self._on_change, "config-changes")
         self._handlers = dict(handlers)
 
     def on_change(self, entity_type: str, handler: Handler) -> None:
         """Call `handler(entity name)` for each change of an entity of this type."""
         self._handlers[entity_type] = handler
 
-    async def _announced(self, path: str, data: bytes) -> None:
+    async def _on_change(self, path: str, data: bytes) -> None:
         entity_type, _, name = znodes.decode_config_change(path, data).partition("/")
         handler = self._handlers.get(entity_type)
         if handler is None:

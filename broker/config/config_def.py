@@ -180,14 +180,14 @@ class ConfigDef:
         self._known: dict[str, Mapping[str, ConfigKey]] = {}
         self._described: dict[str, Mapping[str, ConfigKey]] = {}
 
-    def known(self, version: str = REFERENCE_VERSION) -> Mapping[str, ConfigKey]:
+    def keys_by_name(self, version: str = REFERENCE_VERSION) -> Mapping[str, ConfigKey]:
         """All properties by name: as this version of Kafka declares them, else as the first line in the table does."""
         if version not in self._known:
             first = {key.name: key for key in reversed(self._keys)}
-            self._known[version] = {name: self.described(version).get(name, first[name]) for name in sorted(first)}
+            self._known[version] = {name: self.described_keys(version).get(name, first[name]) for name in sorted(first)}
         return self._known[version]
 
-    def described(self, version: str) -> Mapping[str, ConfigKey]:
+    def described_keys(self, version: str) -> Mapping[str, ConfigKey]:
         """The properties that this version of Kafka describes, by name."""
         if version not in self._described:
             self._described[version] = {key.name: key for key in self._keys if key.is_in(version)}

@@ -44,7 +44,7 @@ class DynamicConfig:
             self.default = valid_properties(default, self.static.kafka_version, per_broker=False)
         if own is not None:
             self.own = valid_properties(own, self.static.kafka_version, per_broker=True)
-        before, self.current = self.current, merged(self.static, {**self.default, **self.own})
+        before, self.current = self.current, merge(self.static, {**self.default, **self.own})
         return before != self.current
 
 
@@ -52,7 +52,7 @@ def valid_properties(properties: Mapping[str, str], kafka_version: str, *, per_b
     """Select the properties that are dynamic at this level and valid; log the others. Unknown names are kept."""
     if not properties:
         return {}
-    kept, known = {}, config_def(Scope.BROKER).described(kafka_version)
+    kept, known = {}, config_def(Scope.BROKER).described_keys(kafka_version)
     for name, text in properties.items():
         key = known.get(name)
         try:
@@ -72,18 +72,18 @@ def is_updatable(key: ConfigKey, *, per_broker: bool) -> bool:
     return key.changes is UpdateMode.ANYWHERE or (per_broker and key.changes is UpdateMode.PER_BROKER)
 
 
-def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings:
+def merge(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings:
     """Apply dynamic properties to the start settings; `given` keeps the start properties."""
     if not changed:
         return static
-    known = config_def(Scope.BROKER).described(static.kafka_version)
+    known = config_def(Scope.BROKER).described_keys(static.kafka_version)
     settings = with_properties(static, {name: text for name, text in changed.items() if name in known})
     return dataclasses.replace(settings, given=static.given)
 
 
 def static_text(static: BrokerSettings, name: str) -> str | None:
     """The text of a property in the start settings; None for its default."""
-    text = _derived(static, name)
+    text = _start_value(static, name)
     if text is not None:
         return text
     if name in static.given:
@@ -95,13 +95,13 @@ def static_text(static: BrokerSettings, name: str) -> str | None:
         return None
     content = getattr(static, field)
     default = next(one.default for one in dataclasses.fields(static) if one.name == field)
-    key = config_def(Scope.BROKER).known(static.kafka_version).get(name)
+    key = config_def(Scope.BROKER).keys_by_name(static.kafka_version).get(name)
     if content == default or (key is not None and text_of(content) == key.default):
         return None
     return text_of(content)
 
 
-def _derived(static: BrokerSettings, name: str) -> str | None:
+def _start_value(static: BrokerSettings, name: str) -> str | None:
     """The text of a property whose field command-line options or arguments set, such as `broker.id`."""
     match name:
         case "broker.id" | "node.id":

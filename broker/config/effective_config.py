@@ -36,7 +36,7 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
     """Apply `key=value` properties to settings. Raises ConfigError for the first invalid one."""
     if not properties:
         return settings
-    known = config_def(Scope.BROKER).known(properties.get("kafka.version", settings.kafka_version))
+    known = config_def(Scope.BROKER).keys_by_name(properties.get("kafka.version", settings.kafka_version))
     changes: dict[str, Any] = {}
     given = dict(settings.given)
     for name, text in properties.items():
@@ -62,8 +62,8 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
 def with_profile_defaults(settings: BrokerSettings) -> BrokerSettings:
     """Set the properties that were not given to the defaults of the node's compatibility profile."""
     declared, changes = config_def(Scope.BROKER), {}
-    reference = declared.known()
-    for name, key in declared.described(settings.kafka_version).items():
+    reference = declared.keys_by_name()
+    for name, key in declared.described_keys(settings.kafka_version).items():
         field = _FIELDS.get(field_name(name))
         if key.default == reference[name].default or field is None or field.default == "" or name in settings.given:
             continue
@@ -77,7 +77,7 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
 
     Raises KafkaError(INVALID_CONFIG) for an unknown name or an invalid value.
     """
-    known = config_def(Scope.TOPIC).known()
+    known = config_def(Scope.TOPIC).keys_by_name()
     for name in properties:
         if name not in known:
             hint = _did_you_mean(name, known)
@@ -107,9 +107,9 @@ def check_topic_properties(kafka_version: str, properties: Mapping[str, str]) ->
     """Raise INVALID_CONFIG for topic properties and values that only other versions of Kafka accept."""
     declared = config_def(Scope.TOPIC)
     for name, text in properties.items():
-        if name not in declared.known():
+        if name not in declared.keys_by_name():
             continue
-        key = declared.described(kafka_version).get(name)
+        key = declared.described_keys(kafka_version).get(name)
         if key is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
         try:
@@ -126,7 +126,7 @@ def _check_together(effective: Mapping[str, Any], set_here: Mapping[str, Any]) -
             f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
         )
     for name, content in set_here.items():
-        key = config_def(Scope.TOPIC).known()[name]
+        key = config_def(Scope.TOPIC).keys_by_name()[name]
         if key.refused and text_of(content) != key.default:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text_of(content)}: {key.without_effect} here")
 
@@ -163,7 +163,7 @@ def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) ->
     changes = {}
     for name, (fine, factor) in COARSE.items():  # minutes override hours
         if name in properties and fine not in properties and fine not in settings.given:
-            units = int(config_def(Scope.BROKER).known()[name].parse(properties[name]))
+            units = int(config_def(Scope.BROKER).keys_by_name()[name].parse(properties[name]))
             changes[field_name(fine)] = units * factor if units >= 0 else -1
     return changes
 
@@ -216,7 +216,7 @@ def check_group_config(settings: BrokerSettings, given: Mapping[str, str]) -> No
     """Raise INVALID_CONFIG for an unknown group property, or a value that this broker does not accept."""
     try:
         for name, text in given.items():
-            key = config_def(Scope.GROUP).known().get(name)
+            key = config_def(Scope.GROUP).keys_by_name().get(name)
             if key is None:
                 raise ConfigError(f"Unknown group config name: {name}")
             key.parse(text)
@@ -239,7 +239,7 @@ def _check_bounds(settings: BrokerSettings, name: str, text: str) -> None:
     kind, _, rest = name.partition(".")
     for word, side, wrong in (("min", "at least", int.__lt__), ("max", "at most", int.__gt__)):
         bound_name = f"group.{kind}.{word}.{rest}"
-        key = config_def(Scope.BROKER).known().get(bound_name)
+        key = config_def(Scope.BROKER).keys_by_name().get(bound_name)
         if key is not None:
             bound = getattr(settings, field_name(bound_name), None) or settings.given.get(bound_name) or key.default
             if wrong(int(text), int(bound or 0)):

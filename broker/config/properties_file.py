@@ -63,10 +63,10 @@ def properties_in(text: str) -> dict[str, str]:
 
 def properties_text(properties: Mapping[str, str]) -> str:
     """Format properties as the text of a file; the inverse of `properties_in`."""
-    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in properties.items())
+    return "".join(f"{_escape(name)}={_escape(value)}\n" for name, value in properties.items())
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return re.sub(r"[\\\s=:#!]|[^ -~]", lambda one: f"\\u{ord(one[0]):04x}" if ord(one[0]) < 65536 else one[0], text)
 
 

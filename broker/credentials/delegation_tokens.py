@@ -46,7 +46,7 @@ def tokens_of(settings: BrokerSettings, clock_ms: Callable[[], int]) -> Tokens |
         return None
 
     def number(name: str) -> int:
-        known = config_def(Scope.BROKER).known()[f"delegation.token.{name}"]
+        known = config_def(Scope.BROKER).keys_by_name()[f"delegation.token.{name}"]
         return int(known.normal(settings.given.get(known.name, known.default or "")))
 
     return Tokens(
@@ -72,7 +72,7 @@ class Tokens:
         self._known: dict[str, Token] = {}
         self._session: ZkSession | None = None
         self._turn = asyncio.Lock()
-        self._watch = ChangeNotifications("change of tokens", CHANGE, self._announced, "token-changes")
+        self._watch = ChangeNotifications("change of tokens", CHANGE, self._on_change, "token-changes")
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
@@ -113,7 +113,7 @@ class Tokens:
                 await self._sweeping
             self._sweeping = None
 
-    async def _announced(self, _: str, data: bytes) -> None:
+    async def _on_change(self, _: str, data: bytes) -> None:
         await self._read_again(data.decode(errors="replace"))
 
     async def _read_again(self, token_id: str) -> None:
@@ -178,11 +178,11 @@ class Tokens:
         now_ms = self._clock_ms()
         longer_ms = self._renewal_ms if period_ms < 0 else period_ms
 
-        def renewed(token: Token) -> Token:
+        def renew_expiry(token: Token) -> Token:
             _check_alive(token, now_ms)
             return dataclasses.replace(token, expires_ms=min(token.max_ms, now_ms + longer_ms))
 
-        changed = await self._change(self._owned(secret, caller).token_id, renewed)
+        changed = await self._change(self._find_owned(secret, caller).token_id, renew_expiry)
         assert changed is not None, "a renewed token exists"
         return changed.expires_ms
 
@@ -191,20 +191,20 @@ class Tokens:
 
         Raises as `renew`.
         """
-        now_ms, token = self._clock_ms(), self._owned(secret, caller)
+        now_ms, token = self._clock_ms(), self._find_owned(secret, caller)
         if period_ms < 0:
             await self._change(token.token_id, lambda _: None)
             return now_ms
 
-        def shortened(token: Token) -> Token:
+        def shorten_expiry(token: Token) -> Token:
             _check_alive(token, now_ms)
             return dataclasses.replace(token, expires_ms=min(token.max_ms, now_ms + period_ms))
 
-        changed = await self._change(token.token_id, shortened)
+        changed = await self._change(token.token_id, shorten_expiry)
         assert changed is not None, "a token with a later expiry exists"
         return changed.expires_ms
 
-    def _owned(self, secret: bytes, caller: str) -> Token:
+    def _find_owned(self, secret: bytes, caller: str) -> Token:
         """Return the token with this secret if the caller may change it. Raises KafkaError."""
         for token in self._known.values():
             if hmac.compare_digest(self.hmac_of(token.token_id), secret):

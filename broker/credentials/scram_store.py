@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.config_changes import change_config, read_config
-from anabranch.broker.quotas.quota_configs import desanitized, sanitized
+from anabranch.broker.quotas.quota_configs import desanitize, sanitize
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.controller.zk.session import NoNode
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -127,7 +127,7 @@ async def _alter_user(session: ZkSession, user: str, texts: Mapping[str, str | N
         merged: dict[str, str | None] = {**before, **texts}
         return {name: text for name, text in merged.items() if text is not None}
 
-    await change_config(session, f"users/{sanitized(user)}", edit)
+    await change_config(session, f"users/{sanitize(user)}", edit)
 
 
 async def users(session: ZkSession) -> list[str]:
@@ -136,10 +136,10 @@ async def users(session: ZkSession) -> list[str]:
         nodes = await session.children("/config/users")
     except NoNode:
         return []
-    return sorted(name for node in nodes if (name := desanitized(node)) is not None)
+    return sorted(name for node in nodes if (name := desanitize(node)) is not None)
 
 
 async def credentials_of(session: ZkSession, user: str) -> dict[int, int]:
     """Return mechanism -> iterations of a user's credentials."""
-    config = await read_config(session, f"users/{sanitized(user)}")
+    config = await read_config(session, f"users/{sanitize(user)}")
     return {one: iterations_in(config[name]) for one, name in MECHANISMS.items() if name in config}

@@ -40,7 +40,7 @@ async def add_partitions_to_txn(ctx: RequestContext, request: AddPartitionsToTxn
     """Add to, or verify, each transaction."""
     if ctx.version < FIRST_VERSION_OF_BROKERS:
         transaction = only_transaction(request)
-        rows = forbidden(ctx, transaction) or await answer(ctx, transaction)
+        rows = refused_rows(ctx, transaction) or await answer(ctx, transaction)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
     authorize_broker(ctx)
     results: list[AddPartitionsToTxnResult] = []
@@ -64,7 +64,9 @@ def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTr
     )
 
 
-def forbidden(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
+def refused_rows(
+    ctx: RequestContext, transaction: AddPartitionsToTxnTransaction
+) -> list[AddPartitionsToTxnTopicResult]:
     """Return the rows of a client's transaction if it is not fully authorized; empty if it is."""
     partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):

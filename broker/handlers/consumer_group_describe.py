@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from anabranch.broker.coordinators.classic_groups.group_responses import withheld_topics
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.broker.handlers.described_groups import described_groups
+from anabranch.broker.handlers.described_groups import describe_groups
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -32,7 +32,7 @@ async def consumer_group_describe(
         return group, _topics(group)
 
     enabled = ctx.services.has_consumer_groups
-    groups = await described_groups(ctx, request, DescribedGroup, find, enabled=enabled)
+    groups = await describe_groups(ctx, request, DescribedGroup, find, enabled=enabled)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

@@ -43,7 +43,7 @@ async def create_delegation_token(
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, f"{requester} may not act for {owner}")
         if any(one.principal_type != USER for one in request.renewers):
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, "a renewer must be a User")
-        tokens = token_requests.enabled(ctx)
+        tokens = token_requests.require_tokens(ctx)
     except KafkaError as error:
         answer.error_code = error.code
         return answer

@@ -33,7 +33,7 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 3
 async def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Forward the request to the active controller. Returns its response."""
     spending = MutationCharge(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
-    refused = forbidden(ctx, request)
+    refused = refused_rows(ctx, request)
     request = without(request, refused)
     if not request.validate_only:
         late = over_quota(ctx, request, spending)
@@ -42,7 +42,7 @@ async def create_partitions(ctx: RequestContext, request: CreatePartitionsReques
         response: CreatePartitionsResponse = await topic_creation.forward_to_controller(
             ctx.services,
             request,
-            lambda controller: decided(ctx, controller, request),
+            lambda controller: decide(ctx, controller, request),
             timeout_ms=request.timeout_ms,
         )
     except KafkaError as error:
@@ -52,14 +52,14 @@ async def create_partitions(ctx: RequestContext, request: CreatePartitionsReques
     return response
 
 
-async def decided(
+async def decide(
     ctx: RequestContext, controller: Controller, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Return the response of this node's controller, after a check of the groups that block a shrink."""
     return await controller.create_partitions(request, await groups_blocking_shrink(ctx.services, controller, request))
 
 
-def forbidden(ctx: RequestContext, request: CreatePartitionsRequest) -> list[CreatePartitionsTopicResult]:
+def refused_rows(ctx: RequestContext, request: CreatePartitionsRequest) -> list[CreatePartitionsTopicResult]:
     """Return the rows of unauthorized topics; the controller refuses repeated ones."""
     times = Counter(topic.name for topic in request.topics)
     error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")

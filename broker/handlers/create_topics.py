@@ -57,12 +57,14 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
                 created[topic.name] = max(rows[-1].num_partitions, 1)
         except KafkaError as error:
             rows.append(error_result(topic.name, error))
-    late = set(created) if request.timeout_ms <= 0 else await unsettled(services, created, request.timeout_ms)
-    topics = [timed_out(row, with_id=not quorum) if row.name in late else row for row in rows]
+    late = (
+        set(created) if request.timeout_ms <= 0 else await topics_without_leaders(services, created, request.timeout_ms)
+    )
+    topics = [timeout_row(row, with_id=not quorum) if row.name in late else row for row in rows]
     return CreateTopicsResponse(topics=topics, throttle_time_ms=spending.wait_ms)
 
 
-async def unsettled(services: Services, created: dict[str, int], timeout_ms: int) -> set[str]:
+async def topics_without_leaders(services: Services, created: dict[str, int], timeout_ms: int) -> set[str]:
     """Return the created topics that have no leaders at the deadline."""
     if not created or await topic_creation.wait_until_created(services, created, timeout_ms):
         return set()
@@ -129,7 +131,7 @@ def error_result(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=[])
 
 
-def timed_out(row: CreatableTopicResult, *, with_id: bool) -> CreatableTopicResult:
+def timeout_row(row: CreatableTopicResult, *, with_id: bool) -> CreatableTopicResult:
     """Return the row of a created topic without leaders."""
     late = error_result(row.name, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
     late.topic_id = row.topic_id if with_id else ZERO_UUID

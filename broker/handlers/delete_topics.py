@@ -38,7 +38,7 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
     results: list[DeletableTopicResult] = []
     quorum = ctx.services.profile.answers_like_a_quorum
     if quorum:
-        results, requested = repeated(ctx, requested)
+        results, requested = refuse_repeated(ctx, requested)
     marked: list[DeletableTopicResult] = []
     turns = YieldBudget()
     for topic in requested:
@@ -99,7 +99,7 @@ async def mark(ctx: RequestContext, requested: DeleteTopicState, spending: Mutat
     )
 
 
-def repeated(
+def refuse_repeated(
     ctx: RequestContext, requested: list[DeleteTopicState]
 ) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
     """Return one refusal for each topic that is named several times, by name or id, and the other topics."""

@@ -56,7 +56,7 @@ def describe_directory(
         log.warning("cannot read the size of %s: %s", directory.path, error)
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for home, (topic, index), opened, is_future in replicas.logs.placed():
+    for home, (topic, index), opened, is_future in replicas.logs.open_logs():
         if home is directory and (requested is None or (topic, index) in requested):
             partition = replicas.replica(topic, index)
             topics.setdefault(topic, []).append(

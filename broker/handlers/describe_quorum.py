@@ -39,7 +39,7 @@ async def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -
     if active is None:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "There is no active controller.")
     voters = sorted({*image.brokers, active.broker_id})
-    offset = written(image)
+    offset = count_changes(image)
     topics = []
     for topic in request.topics:
         rows = []
@@ -75,7 +75,7 @@ async def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -
     )
 
 
-def written(image: ClusterImage) -> int:
+def count_changes(image: ClusterImage) -> int:
     """Return a count of metadata changes, in place of an offset of the metadata log."""
     partitions = (one for topic in image.topics.values() for one in topic.partitions.values())
     return 1 + len(image.brokers) + len(image.topics) + sum(1 + one.partition_epoch for one in partitions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.broker.coordinators.transactions.transaction_journal import grouped
+from anabranch.broker.coordinators.transactions.transaction_journal import group_by_topic
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.tasks.yield_budget import YieldBudget
@@ -54,7 +54,7 @@ def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
         )
     shown = [
         one
-        for one in grouped(transaction.partitions)
+        for one in group_by_topic(transaction.partitions)
         if is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.topic)
     ]
     return TransactionState(

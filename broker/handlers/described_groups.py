@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 
-async def described_groups(
+async def describe_groups(
     ctx: RequestContext,
     request: Any,
     row: Callable[..., Row],

@@ -45,12 +45,12 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
         return response
     preferred = request.election_type == PREFERRED
 
-    def shown(image: ClusterImage) -> bool:
-        return all(led(image, topic, index, preferred) for topic, index in elected)
+    def all_elected(image: ClusterImage) -> bool:
+        return all(has_leader(image, topic, index, preferred) for topic, index in elected)
 
-    if not await services.metadata.wait_until(shown, request.timeout_ms):
+    if not await services.metadata.wait_until(all_elected, request.timeout_ms):
         for (topic, index), row in elected.items():
-            if not led(services.metadata.image, topic, index, preferred):
+            if not has_leader(services.metadata.image, topic, index, preferred):
                 time_out(row)
     return response
 
@@ -72,7 +72,7 @@ def refuse_all(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersR
     )
 
 
-def led(image: ClusterImage, topic: str, index: int, preferred: bool) -> bool:
+def has_leader(image: ClusterImage, topic: str, index: int, preferred: bool) -> bool:
     """Return whether a partition has the requested leader: its first replica, or any live one."""
     partition = image.partition(topic, index)
     if partition is None:

@@ -57,7 +57,7 @@ def needs(replicas: ReplicaManager, request: ProduceRequest) -> Needs | None:
             partition = replica(topic.name, data.index)
             if partition is None or partition.has_generations or not partition.is_leader:
                 continue
-            if not replicas.with_generations.known(partition):
+            if not replicas.with_generations.is_known(partition):
                 without_generations.append(partition)
     return Needs(without_generations, to_verify) if without_generations or to_verify else None
 
@@ -77,10 +77,10 @@ async def check_keys(replicas: ReplicaManager, topic: TopicImage, data: Partitio
         settings = replicas.leader_of(topic.name, data.index).log.settings
         records = data.records or b""
         if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
-            records = await replicas.inspector.converted(records, settings)
+            records = await replicas.inspector.convert(records, settings)
         if len(records) < HEADER_BYTES or not is_plausible(records, header := read_header(records), settings):
             return KeyPlacementCheck(topic)  # the append reports the error
-        async with replicas.inspector.unpacked(records, header, settings) as content:
+        async with replicas.inspector.unpack(records, header, settings) as content:
             for one in misplaced_keys(content, header.record_count, data.index, topic):
                 if one is None:
                     await asyncio.sleep(0)

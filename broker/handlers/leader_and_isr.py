@@ -42,7 +42,7 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
         except ZkError as error:
             # Roles matter more than the topic's settings: continue with the defaults.
             services.log.warning("cannot read the configuration of %s: %s", topic, error)
-    await services.fence.registered()
+    await services.fence.wait_registered()
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
     except KafkaError as error:

@@ -38,14 +38,14 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     request.topics, unknown = name_them(ctx.services.metadata.image, request.topics)
     response = await commit(ctx, request)
     identify(response.topics, request.topics)
-    response.topics += answered(unknown, lambda *_: ErrorCode.UNKNOWN_TOPIC_ID).topics
+    response.topics += make_response(unknown, lambda *_: ErrorCode.UNKNOWN_TOPIC_ID).topics
     return response
 
 
 async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit the valid offsets; answered when they are replicated."""
     if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
-        return answered(request.topics, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return make_response(request.topics, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if ctx.version == 0:
         return await zookeeper_offsets.commit(ctx, request)
     now_ms = ctx.services.now_ms()
@@ -66,10 +66,12 @@ async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCom
             refused |= dict.fromkeys(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         except KafkaError as error:
             outcome = error.code
-    return answered(request.topics, lambda topic, index: refused.get((topic, index), outcome))
+    return make_response(request.topics, lambda topic, index: refused.get((topic, index), outcome))
 
 
-def answered(topics: list[OffsetCommitRequestTopic], code_of: Callable[[str, int], ErrorCode]) -> OffsetCommitResponse:
+def make_response(
+    topics: list[OffsetCommitRequestTopic], code_of: Callable[[str, int], ErrorCode]
+) -> OffsetCommitResponse:
     """Return the response with the code of each partition."""
     return OffsetCommitResponse(
         topics=[

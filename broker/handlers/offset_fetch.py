@@ -58,7 +58,7 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     return OffsetFetchResponse(
         error_code=error,
         topics=[
-            OffsetFetchResponseTopic(name=topic, partitions=shown(OffsetFetchResponsePartition, rows))
+            OffsetFetchResponseTopic(name=topic, partitions=make_rows(OffsetFetchResponsePartition, rows))
             for topic, rows in found
         ],
     )
@@ -105,13 +105,13 @@ def answer_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_st
         topics=[]
         if error is not ErrorCode.NONE
         else [
-            OffsetFetchResponseTopics(name=topic, partitions=shown(OffsetFetchResponsePartitions, rows))
+            OffsetFetchResponseTopics(name=topic, partitions=make_rows(OffsetFetchResponsePartitions, rows))
             for topic, rows in found
         ],
     )
 
 
-def shown(partition: Callable[..., Shown], rows: list[Row]) -> list[Shown]:
+def make_rows(partition: Callable[..., Shown], rows: list[Row]) -> list[Shown]:
     """Return the rows of a topic in the version's structure."""
     return [
         partition(
@@ -136,7 +136,7 @@ def look_up(
     topics = None if requested is None else [(topic.name, topic.partition_indexes) for topic in requested]
     try:
         authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        offsets = ctx.services.groups.offsets.seen_by(group_id, *member)
+        offsets = ctx.services.groups.offsets.offsets_of_member(group_id, *member)
     except KafkaError as refused:
         code = refused.code
         rows = [

@@ -60,7 +60,7 @@ async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[Fet
                     magic = 1 if ctx.version >= FIRST_VERSION_WITH_TIMESTAMPS else 0
                     first_offset = offsets[topic.topic, row.partition_index]
                     convert = ctx.services.replicas.inspector.down_converted
-                    row.records = await converted(row.records or b"", magic, first_offset, convert)
+                    row.records = await convert_batches(row.records or b"", magic, first_offset, convert)
             except KafkaError as error:
                 topic.partitions[place] = PartitionData(
                     partition_index=row.partition_index,
@@ -97,7 +97,7 @@ async def at_once(records: Buffer, position: int, header: BatchHeader, magic: in
     return down_convert(records, position, header, magic, first_offset)
 
 
-async def converted(records: Buffer, magic: int, first_offset: int, convert: Convert = at_once) -> bytes:
+async def convert_batches(records: Buffer, magic: int, first_offset: int, convert: Convert = at_once) -> bytes:
     """Return batches as message sets. Raises KafkaError if the first one cannot be converted."""
     parts: list[bytes] = []
     size = step = 0

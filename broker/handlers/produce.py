@@ -118,7 +118,7 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
     try:
         if request.transactional_id is None:
             check_no_transaction(request)
-        request, responses = allowed(ctx, hints, request)
+        request, responses = split_authorized(ctx, hints, request)
         needed = needs(replicas, request)
         if needed is not None:
             prepared.fits = await prepare(replicas, needed, request.timeout_ms)
@@ -155,7 +155,7 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
     return ProduceResponse(responses=responses, node_endpoints=hints.endpoints(ctx.peer.listener))
 
 
-def allowed(
+def split_authorized(
     ctx: RequestContext, hints: LeaderHints, request: ProduceRequest
 ) -> tuple[ProduceRequest, list[TopicProduceResponse]]:
     """Return the authorized part of a request, and the rows of the rest. Raises KafkaError for the whole request."""

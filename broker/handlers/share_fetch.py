@@ -141,11 +141,11 @@ async def acknowledge(answer: Answer, request: ShareFetchRequest, group: str, me
 
 async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSession) -> None:
     """Acquire records of the session's partitions; wait if there are none."""
-    ctx, order = answer.ctx, session.rotated()
+    ctx, order = answer.ctx, session.rotate()
     readable: dict[PartitionId, SharedPartition] = {}
     for where in order:
         try:
-            readable[where] = await share_requests.shared(ctx, session.group, *where)
+            readable[where] = await share_requests.find_share_partition(ctx, session.group, *where)
         except KafkaError as error:
             answer.refuse(where, error, acknowledged=False)
     acquire_now(answer, request, session, readable)

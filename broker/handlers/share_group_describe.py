@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.broker.coordinators.share_groups.share_administration import described
+from anabranch.broker.coordinators.share_groups.share_administration import describe
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.broker.handlers.described_groups import described_groups
+from anabranch.broker.handlers.described_groups import describe_groups
 from anabranch.protocol.apis.share_group_describe import (
     DescribedGroup,
     ShareGroupDescribeRequest,
@@ -23,9 +23,7 @@ async def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeR
 
     async def find(group_id: str) -> tuple[DescribedGroup, Iterable[str]]:
         group, topics = await ctx.services.groups.sharers.group(group_id)
-        return described(group, topics), group.subscribed_topics()
+        return describe(group, topics), group.subscribed_topics()
 
     enabled = ctx.services.has_share_groups
-    return ShareGroupDescribeResponse(
-        groups=await described_groups(ctx, request, DescribedGroup, find, enabled=enabled)
-    )
+    return ShareGroupDescribeResponse(groups=await describe_groups(ctx, request, DescribedGroup, find, enabled=enabled))

@@ -58,7 +58,7 @@ def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowl
     return acknowledgements
 
 
-async def shared(ctx: RequestContext, group: str, topic_id: bytes, index: int) -> SharedPartition:
+async def find_share_partition(ctx: RequestContext, group: str, topic_id: bytes, index: int) -> SharedPartition:
     """Return a group's share partition that this broker leads.
 
     Raises UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, and the
@@ -76,5 +76,5 @@ async def store(
     ctx: RequestContext, group: str, member: str, topic_id: bytes, index: int, acknowledgements: list[Acknowledgement]
 ) -> None:
     """Apply a member's acknowledgements, and store them. Raises KafkaError."""
-    one = await shared(ctx, group, topic_id, index)
+    one = await find_share_partition(ctx, group, topic_id, index)
     await ctx.services.shares.partitions.acknowledge(one, member, acknowledgements)

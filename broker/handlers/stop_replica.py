@@ -21,7 +21,7 @@ async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> Stop
     """Process the request after all earlier controller requests."""
     authorize_broker(ctx)
     async with ctx.services.fence.turn:
-        await ctx.services.fence.registered()
+        await ctx.services.fence.wait_registered()
         return await carry_out(ctx, request)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from anabranch.broker.coordinators.streams_groups.configured_topology import required_topics
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.broker.handlers.described_groups import described_groups
+from anabranch.broker.handlers.described_groups import describe_groups
 from anabranch.protocol.apis.streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -28,5 +28,5 @@ async def streams_group_describe(
         return row, required_topics(() if group.topology is None else group.topology.subtopologies)
 
     enabled = ctx.services.has_streams_groups
-    groups = await described_groups(ctx, request, DescribedGroup, find, enabled=enabled)
+    groups = await describe_groups(ctx, request, DescribedGroup, find, enabled=enabled)
     return StreamsGroupDescribeResponse(groups=groups)

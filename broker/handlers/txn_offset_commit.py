@@ -33,7 +33,7 @@ FIRST_VERSION_THAT_ADDS: int = 5
 @handles(TxnOffsetCommitRequest, versions="0-5")
 async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Stage the valid offsets; answered when they are replicated."""
-    outcome = forbidden(ctx, request)
+    outcome = refusal_code(ctx, request)
     if outcome is not ErrorCode.NONE:
         return rows_of(request, lambda _: outcome)
     now_ms = ctx.services.now_ms()
@@ -53,7 +53,7 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
     return rows_of(request, codes.__getitem__)
 
 
-def forbidden(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+def refusal_code(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
     """Return why the client may commit nothing; NONE if that depends on the topics."""
     if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

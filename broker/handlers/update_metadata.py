@@ -17,7 +17,7 @@ async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -
     """Process the request after all earlier controller requests."""
     authorize_broker(ctx)
     async with ctx.services.fence.turn:
-        await ctx.services.fence.registered()
+        await ctx.services.fence.wait_registered()
         return carry_out(ctx, request)
 
 

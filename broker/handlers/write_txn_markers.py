@@ -78,7 +78,7 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
         code = ErrorCode.REQUEST_TIMED_OUT if one.wait.code is None else one.wait.code
         outcomes.setdefault(one.marker.producer_id, {})[one.partition] = code
         if code is ErrorCode.NONE and one.partition[0] == CONSUMER_OFFSETS_TOPIC:
-            ctx.services.groups.transactions.ended(
+            ctx.services.groups.transactions.on_marker(
                 one.partition[1], one.marker.producer_id, commit=one.marker.transaction_result
             )
     return WriteTxnMarkersResponse(markers=[result_of(producer, rows) for producer, rows in outcomes.items()])

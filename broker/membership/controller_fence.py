@@ -58,7 +58,7 @@ class ControllerFence:
         if self._registered is not None:
             self._registered.set()
 
-    async def registered(self) -> None:
+    async def wait_registered(self) -> None:
         """Wait until this broker's registration is known."""
         if self._registered is not None:
             await self._registered.wait()

@@ -53,7 +53,7 @@ class ControllerLink:
         while self._active is None:
             seen = self._changes
             try:
-                data, _ = await self._session().get(paths.CONTROLLER, self._changed)
+                data, _ = await self._session().get(paths.CONTROLLER, self._on_change)
             except NoNode:
                 return None
             except ZkError as error:
@@ -71,7 +71,7 @@ class ControllerLink:
 
     async def call(self, request: Any, *, timeout_ms: int | None = None) -> Any:
         """Send a request to the active controller. Raises ConnectionError if there is none or the connection fails."""
-        connection = await self._connected()
+        connection = await self._connect()
         try:
             return await connection.call(request, timeout_ms=timeout_ms or self._request_timeout_ms)
         except (ConnectionError, TimeoutError):
@@ -97,7 +97,7 @@ class ControllerLink:
         if self._connection is not None:
             await self._drop(self._connection)
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         async with self._opening:
             active = await self.active()
             if active is None:
@@ -115,7 +115,7 @@ class ControllerLink:
             active.host, active.port, client_id=self._client_id, security=self._security, software_name=NODE_SOFTWARE
         )
 
-    def _changed(self, event: WatchEvent) -> None:
+    def _on_change(self, event: WatchEvent) -> None:
         self._active = None
         self._changes += 1
         connection, self._connection = self._connection, None

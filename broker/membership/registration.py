@@ -12,7 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.metadata.features import supported
+from anabranch.broker.metadata.features import supported_features
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.controller.model import Broker, Endpoint
 from anabranch.controller.zk import paths, znodes
@@ -65,7 +65,7 @@ async def register(session: ZkSession, settings: BrokerSettings, timestamp_ms: i
     `settings` contain the bound ports of the listeners (`BrokerSettings.bound`).
     """
     path = paths.broker(settings.node_id)
-    known = supported(settings.withheld_features, profile_for(settings.kafka_version))
+    known = supported_features(settings.withheld_features, profile_for(settings.kafka_version))
     features = tuple((name, *levels) for name, levels in sorted(known.items()))
     endpoints = tuple(
         Endpoint(one.name, one.reachable_host, one.reachable_port(one.port), one.protocol) for one in settings.listening

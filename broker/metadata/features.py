@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 
-def supported(withheld: str, shown: CompatibilityProfile) -> dict[str, tuple[int, int]]:
+def supported_features(withheld: str, shown: CompatibilityProfile) -> dict[str, tuple[int, int]]:
     """The features that a node advertises, ours and its profile's: feature -> lowest and highest level."""
     every = {**SUPPORTED, **shown.supported_features}
     return {name: levels for name, levels in every.items() if name not in withheld.split(",")}
@@ -54,7 +54,7 @@ class FinalizedFeatures:
     """Watches `/feature` under the current ZooKeeper session."""
 
     def __init__(self, withheld: str = "", shown: CompatibilityProfile | None = None) -> None:
-        self.supported = supported(withheld, shown or profile_for(DEFAULT))
+        self.supported = supported_features(withheld, shown or profile_for(DEFAULT))
         self.present = Features()
         self.too_old: Callable[[list[str]], None] = lambda names: log.error("unsupported features: %s", names)
         """Called with the finalized features that this node does not support."""
@@ -82,10 +82,10 @@ class FinalizedFeatures:
         assert session is not None, "features are read with a session"
         while True:
             try:
-                data, stat = await retry_connection_loss(lambda: session.get(paths.FEATURE, self._watch.changed))
+                data, stat = await retry_connection_loss(lambda: session.get(paths.FEATURE, self._watch.on_change))
                 break
             except NoNode:
-                if await retry_connection_loss(lambda: session.exists(paths.FEATURE, self._watch.changed)) is None:
+                if await retry_connection_loss(lambda: session.exists(paths.FEATURE, self._watch.on_change)) is None:
                     self.present = Features()
                     return
         try:

@@ -45,7 +45,7 @@ class GroupConfigs:
             names = []
         self._given = {unquote(name): await read_config(session, f"groups/{name}") for name in names}
 
-    async def changed(self, name: str) -> None:
+    async def reload_group(self, name: str) -> None:
         """Read the changed configuration of one group; `name` is percent-encoded."""
         given = await read_config(self._session(), f"groups/{name}")
         if given:

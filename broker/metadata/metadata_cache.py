@@ -104,7 +104,7 @@ class ClusterImage:
     names: Mapping[bytes, str] = field(default_factory=dict)
     """Topic id -> name."""
     alike: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Topics whose names contain '.' or '_', by their name in metrics (`spelled`)."""
+    """Topics whose names contain '.' or '_', by their name in metrics (`metric_name`)."""
     controller_id: int = -1
     """The id of the active controller, which need not be a broker."""
     complete: bool = False
@@ -183,7 +183,7 @@ class MetadataCache:
     def apply(self, request: UpdateMetadataRequest) -> None:
         """Replace the image with one that includes this update, and call the listeners."""
         before = self.image
-        self.image = applied(before, request, self._inter_broker_listener)
+        self.image = apply_update(before, request, self._inter_broker_listener)
         for listener in self._listeners:
             listener(before, self.image)
         if lost := gone(before, self.image, request):
@@ -197,7 +197,7 @@ class MetadataCache:
                 arrived.set_result(None)
 
 
-def applied(
+def apply_update(
     image: ClusterImage, request: UpdateMetadataRequest, inter_broker_listener: str = PLAINTEXT
 ) -> ClusterImage:
     """Return the image after an update: brokers are replaced, topics are merged one by one.
@@ -205,8 +205,8 @@ def applied(
     A full update (type 2) also removes the topics and partitions that it does not name.
     """
     full = request.type == FULL_UPDATE
-    topics = {} if full else copied(image.topics)
-    names = {} if full else copied(image.names)
+    topics = {} if full else copy_dict(image.topics)
+    names = {} if full else copy_dict(image.names)
     alike: Mapping[str, tuple[str, ...]] = {} if full else image.alike
     for state in grouped_by_topic(request):
         before = topics.get(state.topic_name)
@@ -214,7 +214,7 @@ def applied(
         if before is not None and (after is None or after.topic_id != before.topic_id):
             names.pop(before.topic_id, None)
         if (before is None) != (after is None) and can_collide(state.topic_name):
-            alike = respelled(alike, state.topic_name, there=after is not None)
+            alike = with_metric_name(alike, state.topic_name, there=after is not None)
         if after is None:
             topics.pop(state.topic_name, None)
             continue
@@ -233,12 +233,12 @@ def applied(
     )
 
 
-def copied(known: Mapping[Key, Known]) -> dict[Key, Known]:
+def copy_dict(known: Mapping[Key, Known]) -> dict[Key, Known]:
     """Copy a dict. `dict(known)` copies entry by entry once an entry was ever removed; `dict.copy` does not."""
     return known.copy() if isinstance(known, dict) else dict(known)
 
 
-def spelled(name: str) -> str:
+def metric_name(name: str) -> str:
     """A topic's name in Kafka's metrics, in which '.' and '_' collide."""
     return name.replace(".", "_")
 
@@ -248,12 +248,12 @@ def can_collide(name: str) -> bool:
     return "." in name or "_" in name
 
 
-def respelled(alike: Mapping[str, tuple[str, ...]], name: str, *, there: bool) -> Mapping[str, tuple[str, ...]]:
+def with_metric_name(alike: Mapping[str, tuple[str, ...]], name: str, *, there: bool) -> Mapping[str, tuple[str, ...]]:
     """Return `alike` with this topic added (`there`) or removed."""
-    others = tuple(one for one in alike.get(spelled(name), ()) if one != name)
-    changed = {**alike, spelled(name): (*others, name) if there else others}
-    if not changed[spelled(name)]:
-        del changed[spelled(name)]
+    others = tuple(one for one in alike.get(metric_name(name), ()) if one != name)
+    changed = {**alike, metric_name(name): (*others, name) if there else others}
+    if not changed[metric_name(name)]:
+        del changed[metric_name(name)]
     return changed
 
 

@@ -56,7 +56,7 @@ class TopicConfigs:
             self._settle(topic)
         return self._effective[topic]
 
-    async def changed(self, topic: str) -> None:
+    async def reload_topic(self, topic: str) -> None:
         """Read the changed configuration of a topic, if it is loaded."""
         if topic in self._effective:
             await self.load(topic, again=True)

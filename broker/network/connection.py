@@ -463,7 +463,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 elif throttling is None or not throttling.active:
                     response = start_eagerly(dispatcher.answer(request, self.peer), self._start_next_produces)
                 else:
-                    response = start_eagerly(self._throttled(throttling, request))
+                    response = start_eagerly(self._throttle(throttling, request))
                 if type(response) is EagerCoroutine:
                     self._pipeline.append(response)
                     self._start_next_produces()
@@ -507,7 +507,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             except (Exception, asyncio.CancelledError) as error:
                 work.append(error)
 
-    async def _throttled(self, throttling: Throttling, request: DecodedRequest) -> Any:
+    async def _throttle(self, throttling: Throttling, request: DecodedRequest) -> Any:
         answerer = self._authenticator or self._server.dispatcher
         response, self._mute_ms = await throttling.answer(request, answerer.answer(request, self.peer), self.peer.user)
         return response

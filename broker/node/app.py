@@ -265,23 +265,23 @@ class Node:
         if services.throttling is not None:
             self._watch_quotas(services, services.throttling.quotas)
         if services.broker is not None and services.has_group_configs:
-            services.config_changes.on_change("groups", services.broker.group_configs.changed)
+            services.config_changes.on_change("groups", services.broker.group_configs.reload_group)
         if services.broker is not None and services.has_client_metrics:
-            services.config_changes.on_change(FOLDER, services.broker.client_metrics.changed)
+            services.config_changes.on_change(FOLDER, services.broker.client_metrics.reload_subscription)
         return services
 
     def _protect(self) -> Mapping[str, ListenerSecurity]:
         """Create the security of each listener, and set the credentials for other nodes. Raises ConfigError."""
         if not any(one.tls or one.sasl for one in self.settings.listening):
             return {}
-        from anabranch.broker.authentication.listener_security import between_brokers, listener_securities
+        from anabranch.broker.authentication.listener_security import inter_broker_security, listener_securities
         from anabranch.broker.authentication.scram_credential_cache import ScramCredentials
         from anabranch.broker.credentials.delegation_tokens import tokens_of
 
         self._tokens = tokens_of(self.settings, self._clock_ms)
         self._credentials = ScramCredentials()
         found = listener_securities(self.settings, self._credentials, self._clock_ms, self._tokens)
-        self.settings = dataclasses.replace(self.settings, security=between_brokers(self.settings))
+        self.settings = dataclasses.replace(self.settings, security=inter_broker_security(self.settings))
         return found
 
     async def _user_changed(self, name: str) -> None:
@@ -289,7 +289,7 @@ class Node:
         if self._quota_watch is not None:
             await self._quota_watch.load()
         if self._credentials is not None:
-            await self._credentials.changed(self.services.session, name)
+            await self._credentials.on_change(self.services.session, name)
 
     def _watch_quotas(self, services: Services, quotas: ClientQuotas) -> None:
         from anabranch.broker.quotas.quota_configs import QuotaWatch

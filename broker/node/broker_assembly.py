@@ -141,7 +141,7 @@ class BrokerAssembly:
         settings = self.dynamic.static
         if not settings.client_telemetry_enable or not profile_for(settings.kafka_version).has_client_metrics:
             return None
-        return Telemetry(client_metrics, replicas.inspector.decompressed, self.clock_ms)
+        return Telemetry(client_metrics, replicas.inspector.decompress_content, self.clock_ms)
 
     def _throttling(self) -> Throttling:
         settings = self.dynamic.static

@@ -201,14 +201,14 @@ def _without_effect(settings: BrokerSettings) -> dict[str, ConfigKey]:
     """The given properties without effect whose values differ from Kafka's defaults."""
     if not settings.given:
         return {}
-    known = config_def(Scope.BROKER).known(settings.kafka_version)
+    known = config_def(Scope.BROKER).keys_by_name(settings.kafka_version)
     idle = {name: key for name in settings.given if (key := known[base_name(name)[1]]).without_effect}
     return {name: key for name, key in idle.items() if key.normal(settings.given[name]) != (key.default or "")}
 
 
 def _refuse_unused_security(settings: BrokerSettings) -> None:
     """Raise ConfigError for TLS or SASL properties that no listener uses: the cluster would be open."""
-    known = config_def(Scope.BROKER).known()
+    known = config_def(Scope.BROKER).keys_by_name()
     has = {"ssl.": any(one.tls for one in settings.listening), "sasl.": any(one.sasl for one in settings.listening)}
     has["delegation.token."] = has["sasl."]
     for name, text in settings.given.items():

@@ -236,7 +236,7 @@ def properties_without_effect() -> list[str]:
     """The table rows of broker and topic properties without effect, grouped by reason."""
     names: dict[str, list[str]] = {}
     for scope in (Scope.BROKER, Scope.TOPIC):
-        for key in config_def(scope).known().values():
+        for key in config_def(scope).keys_by_name().values():
             if key.without_effect:
                 reason = f"{key.without_effect} (refused)" if key.refused else key.without_effect
                 names.setdefault(reason, []).append(f"`{key.name}`" + " of a topic" * (scope is Scope.TOPIC))

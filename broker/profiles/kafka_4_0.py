@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.profiles import kafka_3_9
-from anabranch.broker.profiles.profile import CompatibilityProfile, changed
+from anabranch.broker.profiles.profile import CompatibilityProfile, change_table
 
-RANGES: Final = changed(
+RANGES: Final = change_table(
     kafka_3_9.RANGES,
     """
 Produce 0-12

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Final
 
 from anabranch.broker.profiles import kafka_4_0
-from anabranch.broker.profiles.profile import changed
+from anabranch.broker.profiles.profile import change_table
 
-RANGES: Final = changed(
+RANGES: Final = change_table(
     kafka_4_0.RANGES,
     """
 Produce 0-13

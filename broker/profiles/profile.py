@@ -83,7 +83,7 @@ def table(text: str) -> dict[str, str]:
     return {words[0]: words[1] for words in lines}
 
 
-def changed(before: Mapping[str, str], changes: str) -> dict[str, str]:
+def change_table(before: Mapping[str, str], changes: str) -> dict[str, str]:
     """Return a table with changed and added lines; "NAME gone" removes a line."""
     after = {**before, **table(changes)}
     return {name: rest for name, rest in after.items() if rest != "gone"}

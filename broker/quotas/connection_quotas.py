@@ -126,11 +126,11 @@ class AdmissionQueue:
         while self._is_open and self._waiting and self._timer is None:
             wait_ms = self._quotas.wait_ms(self._now_ms())
             if wait_ms:
-                self._timer = self._loop.call_later(wait_ms / 1000, self._waited)
+                self._timer = self._loop.call_later(wait_ms / 1000, self._on_timer)
             else:
                 self._serve(self._waiting.popleft())
 
-    def _waited(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._serve(self._waiting.popleft())
         self._accept_waiting()

@@ -53,12 +53,12 @@ class Component:
         return not self.exact or name == self.name
 
 
-def sanitized(name: str | None) -> str:
+def sanitize(name: str | None) -> str:
     """Encode an entity's name as a znode's name."""
     return DEFAULT if name is None else quote(name, safe="")
 
 
-def desanitized(node: str) -> str | None:
+def desanitize(node: str) -> str | None:
     """Decode a znode's name; None for the default."""
     return None if node == DEFAULT else unquote(node)
 
@@ -81,12 +81,12 @@ async def entities(session: ZkSession) -> list[tuple[Entity, dict[str, float]]]:
         *(_children(session, f"/config/{kind}") for kind in ("users", "clients", "ips"))
     )
     of_users = await asyncio.gather(*(_children(session, f"/config/users/{user}/clients") for user in users))
-    found: list[tuple[str, Entity]] = [(f"users/{user}", {USER: desanitized(user)}) for user in users]
-    found += [(f"clients/{client}", {CLIENT_ID: desanitized(client)}) for client in clients]
+    found: list[tuple[str, Entity]] = [(f"users/{user}", {USER: desanitize(user)}) for user in users]
+    found += [(f"clients/{client}", {CLIENT_ID: desanitize(client)}) for client in clients]
     for user, nodes in zip(users, of_users, strict=True):
-        both = [(f"users/{user}/clients/{node}", desanitized(node)) for node in nodes]
-        found += [(path, {USER: desanitized(user), CLIENT_ID: client}) for path, client in both]
-    found += [(f"ips/{ip}", {IP: desanitized(ip)}) for ip in ips]
+        both = [(f"users/{user}/clients/{node}", desanitize(node)) for node in nodes]
+        found += [(path, {USER: desanitize(user), CLIENT_ID: client}) for path, client in both]
+    found += [(f"ips/{ip}", {IP: desanitize(ip)}) for ip in ips]
     configs = await asyncio.gather(*(read_config(session, path) for path, _ in found))
     return [
         (entity, limits)
@@ -118,14 +118,14 @@ class QuotaWatch:
         self._quotas.forget_all()
         for entity, limits in found:
             if IP not in entity:
-                key = (_limited(entity, USER), _limited(entity, CLIENT_ID))
+                key = (_entity_name(entity, USER), _entity_name(entity, CLIENT_ID))
                 self._quotas.set_limits(key, limits)
         self._connections().set_address_limits(
             {entity[IP] or DEFAULT: limits[CONNECTION_RATE] for entity, limits in found if IP in entity}
         )
 
 
-def _limited(entity: Entity, kind: str) -> str | None:
+def _entity_name(entity: Entity, kind: str) -> str | None:
     return (entity[kind] or DEFAULT) if kind in entity else None
 
 
@@ -191,7 +191,7 @@ def place_of(entity: Entity) -> tuple[str, frozenset[str]]:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
         if name == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")
-    names = {kind: sanitized(name) for kind, name in entity.items()}
+    names = {kind: sanitize(name) for kind, name in entity.items()}
     if IP in names:
         if len(names) > 1:
             raise KafkaError(

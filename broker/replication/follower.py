@@ -35,7 +35,9 @@ class Follower:
     presence: LastSeen | None = None
     """The session in which the follower is idle at the end of the log."""
 
-    def fetched(self, offset: int, log_start_offset: int, broker_epoch: int, *, leader_end: int, now_ms: float) -> None:
+    def record_fetch(
+        self, offset: int, log_start_offset: int, broker_epoch: int, *, leader_end: int, now_ms: float
+    ) -> None:
         """Record a fetch of `offset`, while the leader's log ended at `leader_end`."""
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)

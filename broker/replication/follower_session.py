@@ -152,14 +152,14 @@ class FollowerSession:
             max_bytes=settings.replica_fetch_response_max_bytes,
             session_id=self.id,
             session_epoch=self.epoch,
-            topics=named(changed, settings.replica_fetch_max_bytes),
+            topics=to_rows(changed, settings.replica_fetch_max_bytes),
             forgotten_topics_data=forgotten_topics(list(missing)),
         )
 
     def _position(self, partition: Partition) -> Position:
         return (partition.topic_id if self._by_id else partition.topic, partition.index)
 
-    def answered(self, response: FetchResponse) -> bool:
+    def handle_response(self, response: FetchResponse) -> bool:
         """Process a response; return whether it can be used. Raises KafkaError if a new request would not help."""
         code = ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
@@ -175,7 +175,7 @@ class FollowerSession:
         return True
 
 
-def named(requested: list[SessionEntry], partition_max_bytes: int) -> list[FetchTopic]:
+def to_rows(requested: list[SessionEntry], partition_max_bytes: int) -> list[FetchTopic]:
     """Return the partitions to fetch as a request lists them."""
     topics: dict[str, FetchTopic] = {}
     for one in requested:

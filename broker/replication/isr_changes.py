@@ -87,10 +87,10 @@ class IsrChanges:
         try:
             response = await self._ask_controller(request_for(batch, self._broker_id, self._broker_epoch()))
         except (ConnectionError, TimeoutError, OSError, KafkaError) as error:
-            self._failed(str(error))
+            self._log_failure(str(error))
             return batch
         if response.error_code != ErrorCode.NONE:
-            self._failed(ErrorCode(response.error_code).name)
+            self._log_failure(ErrorCode(response.error_code).name)
             return batch
         self._failing = False
         answers = answers_of(response)
@@ -113,7 +113,7 @@ class IsrChanges:
                 self._settled(partition)
         return again
 
-    def _failed(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         """Log once per outage: without a controller the log would fill."""
         level = logging.DEBUG if self._failing else logging.INFO
         self._failing = True

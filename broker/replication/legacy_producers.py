@@ -106,10 +106,10 @@ class LegacyProducers:
                 f"whatever {PROPERTY} is: {PAGE}"
             )
             raise LegacyRefused(partition.topic, text)
-        if policy == ALLOW or (policy == AUTO and not self._with_generations.known(partition)):
+        if policy == ALLOW or (policy == AUTO and not self._with_generations.is_known(partition)):
             return
         if policy != VERIFY:
-            raise LegacyRefused(partition.topic, _refused(partition.topic, policy))
+            raise LegacyRefused(partition.topic, _refusal(partition.topic, policy))
         if fit is None or not fit.is_of(topic) or partition.generation > published:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is being resized: try again")
         if fit.refusal is not None:
@@ -139,7 +139,7 @@ class LegacyProducers:
         return topic if topic is not None and topic.topic_id == partition.topic_id else None
 
 
-def _refused(topic: str, policy: str) -> str:
+def _refusal(topic: str, policy: str) -> str:
     why = (
         "a producer with generations has written to it, so it keeps the order of keys"
         if policy == AUTO

@@ -102,7 +102,7 @@ class Partition:
         self._led_before = False
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self._rules = rules
-        log.changed = self.changed
+        log.changed = self.notify_listeners
 
     def __repr__(self) -> str:
         return (
@@ -112,7 +112,7 @@ class Partition:
 
     # -- listeners ----------------------------------------------------------------------------------------------
 
-    def changed(self) -> None:
+    def notify_listeners(self) -> None:
         """Notify the listeners that responses about this partition may change.
 
         Covers role, leader epoch, high watermark, ISR and follower state, and the log's start, end and epochs. Called
@@ -126,8 +126,8 @@ class Partition:
     def move_to(self, log: PartitionLog) -> None:
         """Replace the log with its complete copy in another directory."""
         self.log = log
-        log.changed = self.changed
-        self.changed()
+        log.changed = self.notify_listeners
+        self.notify_listeners()
 
     # -- roles --------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Partition:
         """Neither lead nor follow: the controller has removed this replica."""
         self.role = Role.NONE
         self.pending = None
-        self.changed()
+        self.notify_listeners()
 
     def _adopt(self, state: LeaderAndIsrPartitionState, role: Role) -> None:
         assert state.leader_epoch > self.leader_epoch, f"{self}: leader epoch decreases to {state.leader_epoch}"
@@ -192,7 +192,7 @@ class Partition:
         self.gen_start = tuple((start.generation, start.leader_epoch) for start in state.gen_start)
         self.retiring = False
         self.sealed = state.marked_for_deletion
-        self.changed()
+        self.notify_listeners()
 
     def is_previous_incarnation(self, state: LeaderAndIsrPartitionState) -> bool:
         """Return whether the log belongs to an earlier partition of this index, on a broker that was down at its
@@ -295,8 +295,8 @@ class Partition:
         follower = self.followers[replica]
         known = follower.log_end_offset, follower.log_start_offset, follower.broker_epoch
         if known != (offset, log_start_offset, broker_epoch):
-            self.changed()
-        follower.fetched(offset, log_start_offset, broker_epoch, leader_end=self.log.log_end_offset, now_ms=now_ms)
+            self.notify_listeners()
+        follower.record_fetch(offset, log_start_offset, broker_epoch, leader_end=self.log.log_end_offset, now_ms=now_ms)
 
     def at_rest(self, replica: int, broker_epoch: int) -> bool:
         """Return whether repeated fetches of a follower would change only the time when it was last caught up.
@@ -336,7 +336,7 @@ class Partition:
         if safe <= self.high_watermark:
             return False
         self.high_watermark = safe
-        self.changed()
+        self.notify_listeners()
         return True
 
     @property
@@ -354,7 +354,7 @@ class Partition:
         if own == before:
             return False
         self.high_watermark = own
-        self.changed()
+        self.notify_listeners()
         return True
 
     def _eligible(self, replica: int, follower: Follower) -> bool:
@@ -442,7 +442,7 @@ class Partition:
                 return Verdict.WAITING
             self.isr = tuple(answer.isr)
             self.partition_epoch = answer.partition_epoch
-            self.changed()
+            self.notify_listeners()
         if verdict in (Verdict.COMMITTED, Verdict.REVERTED):
             self.pending = None
         return verdict

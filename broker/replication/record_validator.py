@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.broker.storage import record_rewriting
-from anabranch.broker.storage.inspection import InspectedRecords, Refusal, content_of, inspected
+from anabranch.broker.storage.inspection import InspectedRecords, Refusal, content_of, inspect_records
 from anabranch.protocol.errors import DecodeError, KafkaError
 from anabranch.protocol.records.batch import (
     CODEC_MASK,
@@ -127,7 +127,7 @@ class RecordValidator:
         return found
 
     @contextlib.asynccontextmanager
-    async def unpacked(self, records: Buffer, header: BatchHeader, settings: LogSettings) -> AsyncIterator[Buffer]:
+    async def unpack(self, records: Buffer, header: BatchHeader, settings: LogSettings) -> AsyncIterator[Buffer]:
         """Yield the uncompressed records of a batch, valid within the block. Raises KafkaError."""
         if _unpacks_at_once(records, header):
             yield content_of(records, header, settings)
@@ -135,7 +135,7 @@ class RecordValidator:
         async with self._turn:
             yield await self._in_thread(content_of, records, header, settings)
 
-    async def decompressed(self, codec: int, content: Buffer, limit_bytes: int) -> bytes:
+    async def decompress_content(self, codec: int, content: Buffer, limit_bytes: int) -> bytes:
         """Decompress data that is no batch. Raises DecodeError."""
         if len(content) <= INLINE_COMPRESSED_BYTES and content_max(codec, content) <= INLINE_BYTES:
             return decompress(codec, content, limit_bytes)
@@ -164,18 +164,18 @@ class RecordValidator:
         async with self._turn:
             return await self._in_thread(down_convert, batch, 0, header, magic, first_offset)
 
-    async def converted(self, records: Buffer, settings: LogSettings) -> Buffer:
+    async def convert(self, records: Buffer, settings: LogSettings) -> Buffer:
         """Convert a message set to a batch; empty if no message is complete. Raises KafkaError."""
         if len(records) <= INLINE_MESSAGE_SET_BYTES and not _is_wrapper(records):
-            return record_rewriting.converted(records, settings)
+            return record_rewriting.convert(records, settings)
         async with self._turn:
-            return await self._in_thread(record_rewriting.converted, records, settings)
+            return await self._in_thread(record_rewriting.convert, records, settings)
 
     async def _message_set(self, records: Buffer, settings: LogSettings) -> InspectedRecords | None:
         if len(records) <= INLINE_MESSAGE_SET_BYTES and not _is_wrapper(records):
             return None
         async with self._turn:
-            converted = await self._in_thread(record_rewriting.converted, records, settings)
+            converted = await self._in_thread(record_rewriting.convert, records, settings)
         if not converted:
             return None
         finding = await self._batch(converted, settings)
@@ -197,7 +197,7 @@ class RecordValidator:
             if not record_rewriting.changes_codec(header, settings):
                 return InspectedRecords(latest)
             return InspectedRecords(
-                latest, instead=await self._in_thread(record_rewriting.recompressed, records, header, settings)
+                latest, instead=await self._in_thread(record_rewriting.recompress_batch, records, header, settings)
             )
 
     async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:
@@ -210,7 +210,7 @@ class RecordValidator:
         # Many short batches take as long as one with many records, so they share the budget.
         if header.codec and self._budget.spend(len(content) // UNPACKED_BYTES_PER_RECORD):
             await asyncio.sleep(0)
-        steps = inspected(content, header, settings, self._clock_ms(), self._budget)
+        steps = inspect_records(content, header, settings, self._clock_ms(), self._budget)
         while True:
             try:
                 next(steps)

@@ -281,7 +281,7 @@ class Fetcher:
         if not len(self._session):
             await self._wait_for_change(None if later is None else later - now)
             return
-        connection = await self._connected()
+        connection = await self._connect()
         version = version_for(connection, by_id=not self._session.without_id)
         wait_ms = self._settings.replica_fetch_wait_max_ms
         request = self._session.request(
@@ -299,7 +299,7 @@ class Fetcher:
             if self._interruption is not None:
                 self._interruption.cancel()
                 self._interruption = None
-        if not self._session.answered(response):
+        if not self._session.handle_response(response):
             return
         for following in self._take_all(response, self._session.requested):
             await self._realign(connection, following)
@@ -384,7 +384,7 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         if self._connection is None or self._connection.closed:
             address = self._address()
             if address is None:

@@ -63,7 +63,7 @@ class TopicsWithGenerations:
             await asyncio.gather(self._task, return_exceptions=True)
         self._settle(list(self._waiting))
 
-    def known(self, partition: Partition) -> bool:
+    def is_known(self, partition: Partition) -> bool:
         """Return whether the partition's topic is known to hold batches with generations."""
         if not partition.has_generations:
             topic = self._metadata.topic(partition.topic)

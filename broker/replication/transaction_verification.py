@@ -150,7 +150,7 @@ class CoordinatorQueue:
     async def _ask(self, questions: Mapping[str, VerificationRequest]) -> Mapping[str, Answers]:
         code = ErrorCode.NETWORK_EXCEPTION
         try:
-            connection = await self._connected()
+            connection = await self._connect()
             if connection.version_for(AddPartitionsToTxnRequest) >= FIRST_VERSION_THAT_VERIFIES:
                 response = await connection.call(request_for(questions.values()))
                 if response.error_code == ErrorCode.NONE:
@@ -170,7 +170,7 @@ class CoordinatorQueue:
             code = ErrorCode.NONE if error.code is ErrorCode.UNSUPPORTED_VERSION else ErrorCode.NETWORK_EXCEPTION
         return {name: dict.fromkeys(question.partitions, code) for name, question in questions.items()}
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         broker = self._metadata.broker(self._broker_id)
         if broker is None:
             raise ConnectionError("it is not alive")

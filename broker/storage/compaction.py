@@ -25,7 +25,7 @@ from anabranch.broker.storage.log_loader import control_of
 from anabranch.broker.storage.producer_state import ProducerStates
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import NO_TIMESTAMP, BatchHeader
-from anabranch.protocol.records.batch_builder import shifted, with_content, with_records
+from anabranch.protocol.records.batch_builder import shift_timestamp, with_content, with_records
 from anabranch.protocol.records.record import AT_ONCE, Columns, RecordReader, iter_records
 from anabranch.protocol.varint import decode_varint
 
@@ -100,7 +100,7 @@ class BatchFilter:
             if header.is_control:
                 return self._keep_marker(batch, header)
             if self.transactions.discards(header):
-                return self._emptied(batch, header)
+                return self._empty_batch(batch, header)
             return (yield from self._keep_records(batch, header))
         except DecodeError:
             return batch
@@ -123,7 +123,7 @@ class BatchFilter:
             yield
         count = keeps.count(1)
         if not count:
-            return self._emptied(batch, header)
+            return self._empty_batch(batch, header)
         sets_horizon = horizon_ms is None and has_tombstone
         if count == len(keeps) and not sets_horizon:
             return batch
@@ -142,12 +142,12 @@ class BatchFilter:
         needless = self.transactions.discards_marker(header, control_of(batch, header))
         horizon_ms = header.delete_horizon_ms
         if not needless or not header.record_count:
-            return batch if header.record_count else self._emptied(batch, header)
+            return batch if header.record_count else self._empty_batch(batch, header)
         if horizon_ms is None:
             return with_records(batch, header, list(iter_records(batch)), self._horizon_ms)
-        return self._emptied(batch, header) if horizon_ms <= self.now_ms else batch
+        return self._empty_batch(batch, header) if horizon_ms <= self.now_ms else batch
 
-    def _emptied(self, batch: bytes, header: BatchHeader) -> bytes | None:
+    def _empty_batch(self, batch: bytes, header: BatchHeader) -> bytes | None:
         last = self.last_of_producers.get(header.producer_id)
         if last is None:
             return None
@@ -196,7 +196,7 @@ def _iter_kept(content: bytes, keeps: bytearray, shift_ms: int) -> Generator[Non
         size, start = decode_varint(content, position)
         if stays:
             record = content[position : start + size]
-            kept += shifted(record, shift_ms) if shift_ms else record
+            kept += shift_timestamp(record, shift_ms) if shift_ms else record
         position = start + size
         if index % AT_ONCE == AT_ONCE - 1:
             yield

@@ -50,7 +50,7 @@ class Durability:
 
     def flush_sealed(self) -> None:
         """Flush the oldest unflushed sealed segment, and move the recovery point to its end."""
-        for segment, end in self._segments.sealed():
+        for segment, end in self._segments.sealed_segments():
             if end > self.recovery_point:
                 self.attempt(segment.file.flush, end)
                 return

@@ -79,7 +79,7 @@ def content_of(records: Buffer, header: BatchHeader, settings: LogSettings) -> B
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(reason)) from None
 
 
-def inspected(
+def inspect_records(
     content: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int, budget: WalkBudget | None = None
 ) -> Generator[None, None, int]:
     """Check records against their header and the rules, in steps; return the latest timestamp. Raises KafkaError."""
@@ -92,13 +92,13 @@ def inspected(
         raise KafkaError(ErrorCode.INVALID_RECORD, f"the records cannot be read: {reason}") from None
     rules = _Rules(header, settings, now_ms)
     if not rules.are_kept(walked):
-        yield from _refused(content, header, rules)
+        yield from _refuse(content, header, rules)
     if header.is_log_append_time:
         return header.max_timestamp
     return max(header.base_timestamp + walked.max_timestamp_delta, NO_TIMESTAMP)
 
 
-def _refused(content: Buffer, header: BatchHeader, rules: _Rules) -> Generator[None, None, None]:
+def _refuse(content: Buffer, header: BatchHeader, rules: _Rules) -> Generator[None, None, None]:
     code = ErrorCode.INVALID_RECORD
     errors: list[tuple[int, str]] = []
     for index, outline in enumerate(iter_outlines(content, header.record_count)):

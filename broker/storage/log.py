@@ -180,7 +180,7 @@ class PartitionLog:
         if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             if found is not None and found.refusal is not None:
                 raise found.refusal.error()
-            records = record_rewriting.converted(records, settings)
+            records = record_rewriting.convert(records, settings)
             if not records:
                 return record_rewriting.nothing(self.log_start_offset)
         header, max_timestamp = validation.check_produced(records, settings, now_ms, origin, found)
@@ -203,7 +203,7 @@ class PartitionLog:
             or max_timestamp != header.max_timestamp
             or (settings.codec is not None and record_rewriting.changes_codec(header, settings))
         ):
-            records = record_rewriting.rewritten(records, header, max_timestamp, settings, now_ms)
+            records = record_rewriting.rewrite_batch(records, header, max_timestamp, settings, now_ms)
             header = read_header(records)
             size_bytes = header.size_bytes
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
@@ -444,7 +444,7 @@ class PartitionLog:
         if not self.settings.deletes:
             return 0
         bound = self.log_end_offset if high_watermark is None else high_watermark
-        expired = self.segments.expired(self.settings, now_ms, log_end=self.log_end_offset, bound=bound)
+        expired = self.segments.count_expired(self.settings, now_ms, log_end=self.log_end_offset, bound=bound)
         sealed = len(self.segments) - 1
         # Delete sealed segments first: on a full disk the roll fails unless they free space.
         self.increment_log_start_offset(self.segments.base_after(min(expired, sealed)))

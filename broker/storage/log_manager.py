@@ -75,7 +75,7 @@ class LogManager:
         """Return all open logs with their partitions."""
         return self._logs.items()
 
-    def placed(self) -> Iterator[tuple[LogDirectory, Key, PartitionLog, bool]]:
+    def open_logs(self) -> Iterator[tuple[LogDirectory, Key, PartitionLog, bool]]:
         """Yield directory, partition, log, and whether it is a future log, for all open logs."""
         for key, opened in self._logs.items():
             yield self._homes[key], key, opened, False
@@ -154,10 +154,10 @@ class LogManager:
     def _keep(self, key: Key, opened: PartitionLog, home: LogDirectory) -> None:
         self._logs[key], self._homes[key] = opened, home
         self._note_policy(key, opened)
-        opened.touched = partial(self._touched, key)
+        opened.touched = partial(self._mark_unsaved, key)
         opened.touched()
 
-    def _touched(self, key: Key) -> None:
+    def _mark_unsaved(self, key: Key) -> None:
         self._unsaved[key] = self._unflushed[key] = None
 
     def _note_policy(self, key: Key, opened: PartitionLog) -> None:
@@ -371,7 +371,7 @@ class LogManager:
         """Close every log; mark directories without errors as clean, so that the next start needs no scan."""
         unclean: set[LogDirectory] = set()
         self._stop_cleaning()
-        for directory, _, opened, _ in self.placed():
+        for directory, _, opened, _ in self.open_logs():
             try:
                 opened.close()
             except OSError as reason:

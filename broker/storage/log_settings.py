@@ -66,7 +66,7 @@ class LogSettings:
         """Return the codec of stored batches; None keeps the producer's."""
         if self.compression_type == "producer":
             return None
-        return Compression.named("none" if self.compression_type == "uncompressed" else self.compression_type)
+        return Compression.by_name("none" if self.compression_type == "uncompressed" else self.compression_type)
 
     @property
     def compression_level(self) -> int | None:

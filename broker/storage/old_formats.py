@@ -41,9 +41,9 @@ _RECORD_BYTES_MIN: Final = 7
 """The smallest size of a record without its key and value."""
 
 
-def converted(records: Buffer, settings: LogSettings) -> Buffer:
+def convert(records: Buffer, settings: LogSettings) -> Buffer:
     """Convert a message set to a batch; empty if it has no complete message. Raises KafkaError."""
-    magic, codec = _checked(records, settings)
+    magic, codec = _check(records, settings)
     if magic is None:
         return b""
     target = settings.codec if settings.codec is not None else codec
@@ -51,7 +51,7 @@ def converted(records: Buffer, settings: LogSettings) -> Buffer:
     messages = _messages(records, settings)
     try:
         batch = up_convert(
-            _limited(chain.from_iterable(map(open_wrapper, messages)) if codec else messages, limit_bytes)
+            _limit_size(chain.from_iterable(map(open_wrapper, messages)) if codec else messages, limit_bytes)
         )
     except ChecksumError as reason:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
@@ -62,7 +62,7 @@ def converted(records: Buffer, settings: LogSettings) -> Buffer:
     return recompress(batch, read_header(batch), target, settings.compression_level) if target else batch
 
 
-def _checked(records: Buffer, settings: LogSettings) -> tuple[int | None, int]:
+def _check(records: Buffer, settings: LogSettings) -> tuple[int | None, int]:
     """Return the format of all messages, None if there are none, and the codec of a single wrapper."""
     magics: set[int] = set()
     count = codec = 0
@@ -104,7 +104,7 @@ def _messages(records: Buffer, settings: LogSettings) -> Iterator[Message]:
         yield message
 
 
-def _limited(messages: Iterable[Message], limit_bytes: int) -> Iterator[Message]:
+def _limit_size(messages: Iterable[Message], limit_bytes: int) -> Iterator[Message]:
     """Limit messages to the size of a batch: converting many small ones would cost many times the request's size."""
     size_bytes = 0
     for message in messages:

@@ -56,9 +56,9 @@ def nothing(log_start_offset: int) -> AppendInfo:
     return AppendInfo(-1, -1, NO_TIMESTAMP, log_start_offset, NO_TIMESTAMP, 0, 0)
 
 
-def converted(records: Buffer, settings: LogSettings) -> Buffer:
+def convert(records: Buffer, settings: LogSettings) -> Buffer:
     """Convert a message set to a batch; empty if it has no complete message."""
-    return old_formats.converted(records, settings)
+    return old_formats.convert(records, settings)
 
 
 def changes_codec(header: BatchHeader, settings: LogSettings) -> bool:
@@ -66,7 +66,7 @@ def changes_codec(header: BatchHeader, settings: LogSettings) -> bool:
     return settings.codec is not None and settings.codec != header.codec and not header.is_control
 
 
-def recompressed(records: Buffer, header: BatchHeader, settings: LogSettings) -> bytearray:
+def recompress_batch(records: Buffer, header: BatchHeader, settings: LogSettings) -> bytearray:
     """Recompress a valid batch with the topic's codec. Raises KafkaError, also if the result is too large."""
     codec = settings.codec
     assert codec is not None
@@ -81,12 +81,12 @@ def recompressed(records: Buffer, header: BatchHeader, settings: LogSettings) ->
     return changed
 
 
-def rewritten(
+def rewrite_batch(
     records: Buffer, header: BatchHeader, max_timestamp: int, settings: LogSettings, now_ms: int
 ) -> bytearray:
     """Rewrite a batch with the topic's codec and timestamps; `max_timestamp` is the latest of its records."""
     if changes_codec(header, settings):
-        changed = recompressed(records, header, settings)
+        changed = recompress_batch(records, header, settings)
         header = read_header(changed)
     else:
         changed = bytearray(records)

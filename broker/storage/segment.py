@@ -200,7 +200,7 @@ class Segment:
             return b""
         if stop - start <= max_bytes:
             self._remember(stop_offset, stop)
-            return self._verified(start, self.file.read(start, stop - start), stop - start, stop_offset)
+            return self._verify(start, self.file.read(start, stop - start), stop - start, stop_offset)
         data = self.file.read(start, max_bytes + HEADER_BYTES)  # including the next batch's header
         whole = self._whole_batches(data, start, max_bytes)
         if not whole and min_one_batch:
@@ -208,9 +208,9 @@ class Segment:
             if whole > stop - start:
                 raise self._corrupt(start, f"a batch of {whole} bytes")
             data = self.file.read(start, whole)
-        return self._verified(start, data[:whole], whole, stop_offset)
+        return self._verify(start, data[:whole], whole, stop_offset)
 
-    def _verified(self, start: int, data: bytes, size_bytes: int, end_offset: int) -> bytes:
+    def _verify(self, start: int, data: bytes, size_bytes: int, end_offset: int) -> bytes:
         """Return the bytes read at a position, up to the first corrupt batch."""
         if len(data) == size_bytes and start + size_bytes <= self.verified_bytes:
             return data

@@ -106,7 +106,7 @@ class Segments:
         """Return the end offset of each segment: the next base, or the log end for the last segment."""
         return [*self._bases[1:], log_end] if self._bases else []
 
-    def sealed(self) -> Iterator[tuple[Segment, int]]:
+    def sealed_segments(self) -> Iterator[tuple[Segment, int]]:
         """Return every segment except the active one, with its end offset."""
         return zip(self._segments, self._bases[1:], strict=False)
 
@@ -173,7 +173,7 @@ class Segments:
                     continue
                 yield header, segment.read_batch(position, header)
 
-    def expired(self, settings: LogSettings, now_ms: int, *, log_end: int, bound: int) -> int:
+    def count_expired(self, settings: LogSettings, now_ms: int, *, log_end: int, bound: int) -> int:
         """Return how many of the oldest segments exceed retention time or size; none that end after `bound`."""
         keep_all = settings.retention_bytes == UNLIMITED
         surplus = -1 if keep_all else self.size_bytes - settings.retention_bytes

@@ -27,7 +27,7 @@ OnFailure = Callable[[FatalNodeError], None]
 def supervised_task(coroutine: Coroutine[Any, Any, None], name: str, on_failure: OnFailure) -> asyncio.Task[None]:
     """Start a task that ends when it is cancelled or finished; after any other end `on_failure` is called."""
     task = asyncio.get_running_loop().create_task(coroutine, name=name)
-    task.add_done_callback(partial(_ended, on_failure))
+    task.add_done_callback(partial(_on_done, on_failure))
     return task
 
 
@@ -35,7 +35,7 @@ def log_failure(bug: FatalNodeError) -> None:
     """Log a bug, for callers without a node to stop."""
 
 
-def _ended(died: OnFailure, task: asyncio.Task[None]) -> None:
+def _on_done(died: OnFailure, task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
     if isinstance(error, Exception):
         log.error("bug in %s", task.get_name(), exc_info=error)

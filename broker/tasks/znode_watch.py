@@ -20,7 +20,7 @@ RETRY_S: Final = 0.5
 
 
 class ZnodeWatch:
-    """A task that calls `read` after each call of `changed`."""
+    """A task that calls `read` after each call of `on_change`."""
 
     def __init__(self, what: str, task: str, read: Callable[[], Awaitable[None]]) -> None:
         """`what`: what is read, for the log. `task`: the task's name. `read` watches the znodes again."""
@@ -30,7 +30,7 @@ class ZnodeWatch:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def changed(self, _event: object = None) -> None:
+    def on_change(self, _event: object = None) -> None:
         """Read again; the callback of ZooKeeper's watches."""
         self._changed.set()
 

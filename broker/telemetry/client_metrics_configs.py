@@ -64,7 +64,7 @@ class ClientMetricsConfigs:
         if self._given != before:
             self._notify()
 
-    async def changed(self, name: str) -> None:
+    async def reload_subscription(self, name: str) -> None:
         """Read a changed subscription."""
         given = await read_config(self._session(), f"{FOLDER}/{name}")
         if given:

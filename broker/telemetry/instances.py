@@ -86,12 +86,12 @@ class Instance:
         self.pushed_at_ms = now_ms
         return True
 
-    def taken(self) -> None:
+    def count_push(self) -> None:
         """Count an accepted push."""
         self.failed_with = ErrorCode.NONE
         self.pushes += 1
 
-    def refused(self, code: ErrorCode) -> None:
+    def store_refusal(self, code: ErrorCode) -> None:
         """Store the error of a refused push."""
         self.failed_with = code
 
@@ -125,7 +125,7 @@ class Instances:
     def push(self, push: Push, client: Client, now_ms: int, bytes_max: int) -> Instance:
         """Check a push, and return its instance, or raise KafkaError.
 
-        After decompression the caller reports `taken` or `refused`.
+        After decompression the caller reports `count_push` or `store_refusal`.
         """
         if push.client_instance_id in RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{client.client_instance_id} is not a client instance id")
@@ -133,7 +133,7 @@ class Instances:
         try:
             _check(instance, push, now_ms, bytes_max)
         except KafkaError as error:
-            instance.refused(error.code)
+            instance.store_refusal(error.code)
             raise
         finally:
             instance.terminating = push.terminating

@@ -94,7 +94,7 @@ def subscription_of(subscriptions: Iterable[Subscription], client: Client) -> Cl
 
 def subscription(given: Mapping[str, str]) -> Subscription:
     """Parse a subscription's properties. Raises KafkaError: INVALID_REQUEST or INVALID_CONFIG, as in Kafka."""
-    keys = config_def(Scope.CLIENT_METRICS).known()
+    keys = config_def(Scope.CLIENT_METRICS).keys_by_name()
     strange = next((name for name in given if name not in keys), None)
     if strange is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {strange}")

@@ -50,9 +50,9 @@ class Telemetry:
                 await self._unpack(push.compression, push.metrics, UNCOMPRESSED_BYTES_MAX) if push.metrics else b""
             )
         except DecodeError as error:
-            instance.refused(ErrorCode.INVALID_RECORD)
+            instance.store_refusal(ErrorCode.INVALID_RECORD)
             raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
-        instance.taken()
+        instance.count_push()
         for receive in self.receivers:
             receive(client, push, unpacked)
 

@@ -253,7 +253,7 @@ def b24_outsider_let_in(history: History) -> Iterator[str]:
 def _affected(history: History) -> dict[tuple[str, int], frozenset[int]]:
     """Return (topic, generation) -> the partitions whose keys it moves, by the plans."""
     return {
-        (row.topic, row.plan[0]): frozenset(linear_hashing.affected(row.base, row.plan[1], row.plan[2]))
+        (row.topic, row.plan[0]): frozenset(linear_hashing.affected_partitions(row.base, row.plan[1], row.plan[2]))
         for row in history.resizes.topics
         if row.plan is not None
     }

@@ -241,7 +241,7 @@ class ClassicMembership:
             )
         )
 
-    def joined(self, response: JoinGroupResponse) -> HeartbeatOutcome:
+    def on_join_response(self, response: JoinGroupResponse) -> HeartbeatOutcome:
         """Handle a JoinGroup response. Raises KafkaError if the group refuses this member for good."""
         code = ErrorCode(response.error_code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -278,12 +278,12 @@ class ClassicMembership:
             protocol_type=PROTOCOL_TYPE,
             protocol_name=self.protocol,
             assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=_encoded(given, generations or {}))
+                SyncGroupRequestAssignment(member_id=member_id, assignment=_encode(given, generations or {}))
                 for member_id, given in sorted(assignment.items())
             ],
         )
 
-    def synced(self, response: SyncGroupResponse) -> tuple[HeartbeatOutcome, Assigned]:
+    def on_sync_response(self, response: SyncGroupResponse) -> tuple[HeartbeatOutcome, Assigned]:
         """Handle a SyncGroup response: return this member's partitions."""
         fate = self._fate(ErrorCode(response.error_code))
         if fate is not HeartbeatOutcome.PROCEED:
@@ -354,7 +354,7 @@ def _view(row: JoinGroupResponseMember) -> MemberView:
     )
 
 
-def _encoded(given: MemberAssignment, generations: Mapping[str, int]) -> bytes:
+def _encode(given: MemberAssignment, generations: Mapping[str, int]) -> bytes:
     known = json.dumps({"generations": dict(sorted(generations.items()))}).encode()
     row = ConsumerProtocolAssignment(
         assigned_partitions=by_topic(given.partitions), user_data=known if given.user_data is None else given.user_data

@@ -6,7 +6,7 @@ one for short requests; one for the long poll of `await_positions`, which would 
 for; and one for the joins of members that keep reading.
 
 A member may have been replaced without a notice from the coordinator. One that was stopped, blocked or cut off for the
-length of its session assumes so (`ClassicMembership.unsure`), and asks here (`assured`).
+length of its session assumes so (`ClassicMembership.unsure`), and asks here (`confirm_membership`).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ClassicGroupSession:
         """Send a heartbeat at once, to learn whether this member is still valid."""
         self._beat_now.set()
 
-    async def assured(self, *, timeout_s: float) -> None:
+    async def confirm_membership(self, *, timeout_s: float) -> None:
         """Confirm an uncertain membership with the coordinator. Raises KafkaError if it is lost or unconfirmed."""
         if self.unsure:
             await self._await_heartbeat(timeout_s)
@@ -138,7 +138,7 @@ class ClassicGroupSession:
         """
         if self._heartbeats is None:
             self._heartbeats = asyncio.create_task(self._beat(), name=f"heartbeat of {self.membership.group_id}")
-            self._heartbeats.add_done_callback(self._stopped)
+            self._heartbeats.add_done_callback(self._on_heartbeats_stopped)
         while not self.membership.keeps_lost:
             try:
                 assigned = await self._join_once()
@@ -161,7 +161,7 @@ class ClassicGroupSession:
         membership, channel = self.membership, JOIN if self.membership.cooperative else GROUP
         sent_at_s = self._clock_s()
         response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
-        if membership.joined(response) is not HeartbeatOutcome.PROCEED:
+        if membership.on_join_response(response) is not HeartbeatOutcome.PROCEED:
             return None
         self.membership.lease.renew(sent_at_s)
         topics = await self._topics_of_the_group() if membership.is_leader else {}
@@ -175,7 +175,7 @@ class ClassicGroupSession:
             request = membership.sync_request()
         sent_at_s = self._clock_s()
         response = await self._call(request, _top_level, parked=True, channel=channel)
-        fate, assigned = membership.synced(response)
+        fate, assigned = membership.on_sync_response(response)
         if fate is not HeartbeatOutcome.PROCEED:
             return None
         self.membership.lease.renew(sent_at_s)
@@ -237,7 +237,7 @@ class ClassicGroupSession:
                         for index, offset in rows
                     ],
                 )
-                for topic, rows in _grouped(offsets).items()
+                for topic, rows in _group_by_topic(offsets).items()
             ],
         )
         response: OffsetCommitResponse = await self._call(request, _first_commit_error)
@@ -252,14 +252,14 @@ class ClassicGroupSession:
         log.debug("%s has committed %s", self.membership.describe(), offsets)
         self.commits += 1
 
-    async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    async def fetch_committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; -1 for none.
 
         Partitions with a pending transactional offset are left out: ask again (KIP-447).
         """
         if not partitions:
             return {}
-        by_topic = _grouped(dict.fromkeys(partitions, 0))
+        by_topic = _group_by_topic(dict.fromkeys(partitions, 0))
         group = self.membership.group_id
         request = OffsetFetchRequest(
             group_id=group,
@@ -288,7 +288,7 @@ class ClassicGroupSession:
         """Return the group's committed offset of a partition, once no open transaction has a pending one."""
 
         async def once() -> int:
-            found = await self.committed([partition])
+            found = await self.fetch_committed([partition])
             if partition not in found:
                 raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, str(partition))
             return found[partition]
@@ -316,7 +316,7 @@ class ClassicGroupSession:
                         for index, offset in rows
                     ],
                 )
-                for topic, rows in _grouped(awaited).items()
+                for topic, rows in _group_by_topic(awaited).items()
             ],
             max_wait_ms=max_wait_ms,
         )
@@ -386,7 +386,7 @@ class ClassicGroupSession:
                 self._wakeup.set()
         self._on_response_code(code, identity)
 
-    def _stopped(self, heartbeats: asyncio.Task[None]) -> None:
+    def _on_heartbeats_stopped(self, heartbeats: asyncio.Task[None]) -> None:
         if not heartbeats.cancelled():
             self.failure = self.failure or heartbeats.exception()
             self._wakeup.set()
@@ -460,7 +460,7 @@ def _fetch_error(response: OffsetFetchResponse) -> int:
     return response.groups[0].error_code if response.groups else response.error_code
 
 
-def _grouped(values: Mapping[TopicPartition, int]) -> dict[str, list[tuple[int, int]]]:
+def _group_by_topic(values: Mapping[TopicPartition, int]) -> dict[str, list[tuple[int, int]]]:
     grouped: dict[str, list[tuple[int, int]]] = {}
     for partition, value in sorted(values.items()):
         grouped.setdefault(partition.topic, []).append((partition.partition, value))

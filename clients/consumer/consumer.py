@@ -397,7 +397,7 @@ class Consumer(ConsumerRuntime):
         """
         if self._joiner is None:
             raise ValueError("committing needs a group_id")
-        await self._joiner.joined(timeout_ms=self._network_config.request_timeout_ms)
+        await self._joiner.wait_joined(timeout_ms=self._network_config.request_timeout_ms)
         await self.check_membership()
         await self._polling.commit(offsets)
 
@@ -448,7 +448,7 @@ class Consumer(ConsumerRuntime):
         """
         if self._session is None:
             raise ValueError("committed offsets need a group_id")
-        return (await self._session.committed(sorted(partitions))).keys()
+        return (await self._session.fetch_committed(sorted(partitions))).keys()
 
     @property
     def generation(self) -> int:
@@ -474,7 +474,7 @@ class Consumer(ConsumerRuntime):
         """
         if self._session is None:
             raise ValueError("needs a group_id")
-        await self._session.assured(timeout_s=self._network_config.request_timeout_ms / 1000)
+        await self._session.confirm_membership(timeout_s=self._network_config.request_timeout_ms / 1000)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return this member's identity for `producer.send_offsets_to_transaction`: a later generation refuses it.

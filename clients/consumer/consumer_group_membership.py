@@ -126,7 +126,7 @@ class ConsumerGroupMembership(ClassicMembership):
 
     # responses
 
-    def answered(self, response: ConsumerGroupHeartbeatResponse) -> HeartbeatOutcome:
+    def on_heartbeat_response(self, response: ConsumerGroupHeartbeatResponse) -> HeartbeatOutcome:
         """Handle the response to a full heartbeat. Raises KafkaError if the group refuses this member for good."""
         fate = self._fate(ErrorCode(response.error_code))
         if fate is HeartbeatOutcome.PROCEED:

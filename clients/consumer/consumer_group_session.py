@@ -61,10 +61,10 @@ class ConsumerGroupSession(ClassicGroupSession):
         async with self._turn:
             sent_at_s = self._clock_s()
             response = await self._ask(membership.full_request(self._ids()))
-            if membership.answered(response) is not HeartbeatOutcome.PROCEED:
+            if membership.on_heartbeat_response(response) is not HeartbeatOutcome.PROCEED:
                 return None
             membership.renew_lease(response, sent_at_s)
-        partitions = await self._named(response)
+        partitions = await self._assignment_by_names(response)
         log.info("%s: %d partitions", membership.describe(), len(partitions))
         return Assigned(partitions, group_generation=membership.generation)
 
@@ -79,7 +79,7 @@ class ConsumerGroupSession(ClassicGroupSession):
         topics = self._network.metadata.topics
         return {name: topics[name].topic_id for name in self.membership.topics if name in topics}
 
-    async def _named(self, response: ConsumerGroupHeartbeatResponse) -> tuple[TopicPartition, ...]:
+    async def _assignment_by_names(self, response: ConsumerGroupHeartbeatResponse) -> tuple[TopicPartition, ...]:
         """Return the assignment by topic names; topics missing from metadata follow with a later join."""
         rows = [] if response.assignment is None else response.assignment.topic_partitions
         names = {topic_id: name for name, topic_id in self._ids().items()}

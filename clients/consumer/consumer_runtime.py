@@ -199,7 +199,7 @@ class ConsumerRuntime:
                 await self._joiner.close()
             if self._session is not None:
                 with contextlib.suppress(KafkaError):  # then they are lost, and the listener is notified
-                    await self._session.assured(timeout_s=ASSURANCE_TIMEOUT_S)
+                    await self._session.confirm_membership(timeout_s=ASSURANCE_TIMEOUT_S)
             await self._polling.give_up()
         finally:
             self._fetcher.close()

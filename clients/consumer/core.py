@@ -3,7 +3,7 @@
 `ConsumerCore` has the whole state of one consumer: its membership, its assignment and progress, the gates, the
 application's notifications and commits. `next_step` evaluates all of it at one moment, and returns the first due step:
 an effect (`steps`), or `DeliverRecords`. `poll_loop` executes an effect, which takes time, reports its result
-(`on_step_done`, `committed`, `learn`, ...), and asks again. So no fact from before an await is trusted after it, and
+(`on_step_done`, `on_committed`, `learn`, ...), and asks again. So no fact from before an await is trusted after it, and
 records are delivered only on `DeliverRecords`. The order:
 
     an uncertain member confirms its membership; a lost one reports it and rejoins               R21
@@ -270,11 +270,11 @@ class ConsumerCore:
         self._being_flushed -= _ends(step)
 
     def beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the current begin numbers of these partitions, to pass to `committed` with the offsets."""
+        """Return the current begin numbers of these partitions, to pass to `on_committed` with the offsets."""
         rows = (self.assignment.get(partition) for partition in partitions)
         return {row.partition: row.begin_number for row in rows if row is not None}
 
-    def committed(self, offsets: Mapping[TopicPartition, int], begin_numbers: Mapping[TopicPartition, int]) -> None:
+    def on_committed(self, offsets: Mapping[TopicPartition, int], begin_numbers: Mapping[TopicPartition, int]) -> None:
         """Note committed offsets, sent under the begin numbers in `begin_numbers`."""
         for partition, offset in offsets.items():
             progress = self.assignment.get(partition)
@@ -358,13 +358,13 @@ class ConsumerCore:
             case LearnCommits() | FindStartingPositions() | FindResetPositions() | MakeRoom():
                 self._put_off.add(type(step))
         if _stores_for_departure(step):
-            self.ownership.stored()
+            self.ownership.on_positions_stored()
 
     def postpone(self, step: Step) -> None:
         """Postpone a step that failed: the group has moved on, or does not answer."""
         self._put_off.add(step.reason if isinstance(step, Commit) else type(step))
         if _stores_for_departure(step):
-            self.ownership.stored()  # the next owner starts at an earlier offset
+            self.ownership.on_positions_stored()  # the next owner starts at an earlier offset
 
 
 def _ends(step: Flush) -> set[tuple[TopicPartition, KeyEpoch]]:

@@ -111,7 +111,7 @@ class Deliveries:
                             Boundary(progress, key_epoch, handed_over, end, progress.begin_number, maybe=True)
                         )
                     break
-                at = self._reached(progress)
+                at = self._next_position(progress)
                 if at >= end:  # the commit at the boundary has to reach the end: gates wait for exactly that
                     progress.pass_gap(end)
                 # After a seek backwards the group has passed this boundary, but its application reaches it again, with
@@ -144,7 +144,7 @@ class Deliveries:
             return None
         for key_epoch in gate.boundaries(progress.partition.partition):
             end = gate.end(key_epoch)
-            if key_epoch not in progress.crossed and (end == UNKNOWN or self._reached(progress) < end):
+            if key_epoch not in progress.crossed and (end == UNKNOWN or self._next_position(progress) < end):
                 return gate.lineage, key_epoch
         return gate.lineage, gate.lineage.key_epochs(progress.partition.partition)[-1]
 
@@ -173,7 +173,7 @@ class Deliveries:
             if progress.position < progress.log_start and self._is_closed(progress) and progress.skip_deleted()
         ]
 
-    def stalled(self) -> list[TopicPartition]:
+    def stalled_partitions(self) -> list[TopicPartition]:
         """Return partitions behind closed gates that are not fetched, so that no response reports their log start."""
         return [one.partition for one in self._assignment if not one.fetchable and self._is_closed(one)]
 
@@ -248,7 +248,7 @@ class Deliveries:
         coming = gate.key_epoch_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
         return coming is not None and coming.generation > key_epoch.generation
 
-    def _reached(self, progress: PartitionProgress) -> int:
+    def _next_position(self, progress: PartitionProgress) -> int:
         """Return the position, or the next existing offset: compaction leaves gaps."""
         if progress.buffered and progress.buffered[0].unread is None:
             return max(progress.position, progress.buffered[0].header.base_offset)

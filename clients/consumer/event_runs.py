@@ -105,7 +105,7 @@ class EventRuns:
 
     def _encode(self) -> None:
         for bucket, whole in enumerate(self._open):
-            for run, keys in whole.limited(self._writers.keys):
+            for run, keys in whole.split_to_limit(self._writers.keys):
                 assert self._sender is not None, "events have a sender"
                 number = self._numbers[bucket]
                 self._numbers[bucket] += run.count
@@ -133,15 +133,15 @@ class _Run:
         self.places.clear()
         self.events.clear()
 
-    def limited(self, known: Sequence[Key]) -> Iterator[tuple[_Run, list[Key]]]:
+    def split_to_limit(self, known: Sequence[Key]) -> Iterator[tuple[_Run, list[Key]]]:
         """Yield the same events, halved until each half fits with its keys; nothing if there are none."""
         keys = [known[number] for number in sorted(audit.key_numbers(self.events) - {audit.NO_KEY})]
         longest = max([len(key) for _, key in keys], default=0)
         if self.count > 1 and self.count * (audit.EVENT.size + longest) > RUN_BYTES_MAX:
             half = self.count // 2
             before, after = _cut(self.places, half)
-            yield from _Run(before, self.events[: half * audit.EVENT.size]).limited(known)
-            yield from _Run(after, self.events[half * audit.EVENT.size :]).limited(known)
+            yield from _Run(before, self.events[: half * audit.EVENT.size]).split_to_limit(known)
+            yield from _Run(after, self.events[half * audit.EVENT.size :]).split_to_limit(known)
         elif self.events:
             yield self, keys
 

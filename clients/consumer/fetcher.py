@@ -141,7 +141,7 @@ class Fetcher:
             return
         offsets = {row.partition: row.fetch_offset for row, _, _ in rows}
         self._in_flight[node_id, channel] = _RequestInFlight(offsets, self._loop.time())
-        answer.add_done_callback(functools.partial(self._answered, (node_id, channel), offsets, rows))
+        answer.add_done_callback(functools.partial(self._on_response, (node_id, channel), offsets, rows))
 
     def _by_node(self) -> dict[int, list[_Row]]:
         metadata, now_s = self._network.metadata, self._loop.time()
@@ -197,7 +197,7 @@ class Fetcher:
             rack_id=self._client_rack,
         )
 
-    def _answered(
+    def _on_response(
         self,
         place: tuple[int, int],
         requested: Mapping[TopicPartition, int],
@@ -281,9 +281,9 @@ class Fetcher:
         self._refusals[partition] = min(self._refusals[partition] + 1, 10)
         if partition in self._resting:
             self._resting[partition].cancel()
-        self._resting[partition] = self._loop.call_later(wait_s, self._rested, partition)
+        self._resting[partition] = self._loop.call_later(wait_s, self._on_backoff_end, partition)
 
-    def _rested(self, partition: TopicPartition) -> None:
+    def _on_backoff_end(self, partition: TopicPartition) -> None:
         """The timer decides, not the clock: one that fires slightly early would find nothing, and be the last."""
         del self._resting[partition]
         self.poke()

@@ -58,7 +58,7 @@ class TopicGate:
         self._committed[partition] = offset
         self._waits_of.clear()
 
-    def committed(self, partition: int) -> int:
+    def committed_offset(self, partition: int) -> int:
         """Return the last known committed offset, or UNKNOWN."""
         return self._committed.get(partition, UNKNOWN)
 
@@ -98,7 +98,7 @@ class TopicGate:
         if known is None:
             known = self._waits_of[key_epoch] = tuple(
                 order_gates.waits(
-                    self.lineage, key_epoch, there=self._partitions, end=self.end, committed=self.committed
+                    self.lineage, key_epoch, there=self._partitions, end=self.end, committed=self.committed_offset
                 )
             )
         return known

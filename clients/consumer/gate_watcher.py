@@ -52,7 +52,7 @@ class GateWatcher:
         self._wakeup = wakeup
         self._ends_requested = asyncio.Event()
         self._query_task: asyncio.Task[None] | None = None
-        self._watch = None if session is None else ProgressWatch(session, self._awaited, self._progressed)
+        self._watch = None if session is None else ProgressWatch(session, self._awaited_offsets, self._on_progress)
         self._log_starts = log_starts
         self._failure: BaseException | None = None
 
@@ -64,7 +64,7 @@ class GateWatcher:
     def start(self) -> None:
         """Start the queries."""
         self._query_task = asyncio.create_task(self._query_repeatedly(), name="gates: ends")
-        self._query_task.add_done_callback(self._ended)
+        self._query_task.add_done_callback(self._on_done)
 
     async def close(self) -> None:
         """Stop the queries."""
@@ -94,7 +94,7 @@ class GateWatcher:
         if self._watch is not None:
             self._watch.refresh()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             self._failure = task.exception()
             self._wakeup.set()
@@ -170,10 +170,10 @@ class GateWatcher:
                 log.info("%s-%s ends at %d", topic, key_epoch, row.end_offset)
                 self.watch()
 
-    def _awaited(self) -> dict[TopicPartition, int] | None:
+    def _awaited_offsets(self) -> dict[TopicPartition, int] | None:
         """Return the offsets that closed gates wait for; None in a group whose topics have no gates."""
-        return self._gates.awaited() if self._gates else None
+        return self._gates.awaited_offsets() if self._gates else None
 
-    def _progressed(self, positions: Mapping[TopicPartition, int]) -> None:
+    def _on_progress(self, positions: Mapping[TopicPartition, int]) -> None:
         self._gates.note_committed(positions)
         self._wakeup.set()

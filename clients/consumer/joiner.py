@@ -55,14 +55,14 @@ class Joiner:
         assigned = await self._session.join()
         assert assigned is not None, "a member without partitions cannot lose them"
         if await self._learn(assigned):
-            self._ownership.joined(assigned)
+            self._ownership.complete_join(assigned)
 
     def join_meanwhile(self) -> None:
         """Start a join in the background."""
         self._ownership.begin_join()
         name = f"join of {self._session.membership.group_id}"
         self._joining = asyncio.create_task(self._join_until_known(), name=name)
-        self._joining.add_done_callback(self._ended)
+        self._joining.add_done_callback(self._on_done)
 
     def take_up(self, assigned: Assigned) -> None:
         """Give the assignment to the assignor, which may schedule a rejoin; then adopt it."""
@@ -76,7 +76,7 @@ class Joiner:
         self._ownership.want_rebalance()
         self._wakeup.set()
 
-    async def joined(self, *, timeout_ms: float) -> None:
+    async def wait_joined(self, *, timeout_ms: float) -> None:
         """Wait until no join is in progress. Raises KafkaError REBALANCE_IN_PROGRESS after `timeout_ms`."""
         if self._joining is None:
             return
@@ -106,20 +106,20 @@ class Joiner:
                 return assigned
         return None
 
-    def _ended(self, joining: asyncio.Task[Assigned | None]) -> None:
+    def _on_done(self, joining: asyncio.Task[Assigned | None]) -> None:
         self._joining = None
         if joining.cancelled():
-            self._ownership.joined(None)
+            self._ownership.complete_join(None)
         else:
             failure = joining.exception()
-            self._ownership.joined(joining.result() if failure is None else None, failure)
+            self._ownership.complete_join(joining.result() if failure is None else None, failure)
         self._wakeup.set()
 
     async def _learn(self, assigned: Assigned) -> bool:
         """Wait for metadata that is not older than the leader's (R19). Returns False if it is void before that."""
         membership = self._session.membership
 
-        def known(metadata: ClusterMetadata) -> bool:
+        def knows_partitions(metadata: ClusterMetadata) -> bool:
             if not membership.stable:
                 return True
             for topic, generation in assigned.generations.items():
@@ -130,7 +130,7 @@ class Joiner:
             return all(metadata.partition(*partition) is not None for partition in assigned.partitions)
 
         try:
-            await self._network.wait_for(known, timeout_ms=METADATA_TIMEOUT_MS)
+            await self._network.wait_for(knows_partitions, timeout_ms=METADATA_TIMEOUT_MS)
         except TimeoutError:
             log.warning("topics of the assignment do not exist (deleted?), joining again")
             membership.expire()

@@ -45,12 +45,12 @@ class LogStartWatch:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _begin(self) -> None:
-        if self._core.deliveries.stalled():
+        if self._core.deliveries.stalled_partitions():
             self._task = asyncio.get_running_loop().create_task(self._ask(), name="gates: log starts")
 
     async def _ask(self) -> None:
         try:
-            timestamps = dict.fromkeys(self._core.deliveries.stalled(), EARLIEST)
+            timestamps = dict.fromkeys(self._core.deliveries.stalled_partitions(), EARLIEST)
             starts = await find_offsets(self._network, timestamps, READ_UNCOMMITTED)
             for partition, start in starts.items():
                 if start is not None:

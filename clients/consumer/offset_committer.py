@@ -50,7 +50,7 @@ class OffsetCommitter:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has rebalanced since the request")
             if self._session is not None:
                 await self._session.commit(offsets)
-            self._core.committed(offsets, begin_numbers)
+            self._core.on_committed(offsets, begin_numbers)
 
     async def store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit, unless the group has moved on or does not answer: the next owner then starts at an earlier offset."""
@@ -74,7 +74,7 @@ class OffsetCommitter:
         """Fetch the group's committed offsets of these partitions."""
         assert self._session is not None, "only members of groups commit"
         try:
-            self._core.learned_commits(await self._session.committed(sorted(partitions)))
+            self._core.learned_commits(await self._session.fetch_committed(sorted(partitions)))
         except (ConnectionError, TimeoutError, KafkaError) as error:
             log.info("the group's committed offsets could not be read: %s", error)
 

@@ -108,7 +108,7 @@ class Ownership:
         self.joining = True
         self._membership.owns([progress.partition for progress in self._assignment])
 
-    def joined(self, assigned: Assigned | None, failure: BaseException | None = None) -> None:
+    def complete_join(self, assigned: Assigned | None, failure: BaseException | None = None) -> None:
         """Complete a join: with an assignment, without one (then rejoin), or with an error for the application."""
         self.joining = False
         self._assigned, self._join_failure = assigned, failure
@@ -145,7 +145,7 @@ class Ownership:
         """Note that the application was notified of these revocations."""
         self._departing |= set(partitions)
 
-    def stored(self) -> None:
+    def on_positions_stored(self) -> None:
         """Note that positions are committed, or cannot be: then the next owner starts at an earlier offset."""
         self._stored = True
 

@@ -111,7 +111,7 @@ class PollLoop:
 
     async def one(self, limit: int) -> ConsumerRecord:
         """Return the next record, however long it takes. Up to `limit` follow one another as in one `many`."""
-        record = next(self._run, None) if self._undisturbed() else None
+        record = next(self._run, None) if self._has_no_event() else None
         while record is None:
             await asyncio.sleep(0)  # let other tasks run, even if there is always another record
             record = await self._when_there(lambda: self._begin_run(limit), ONE_TIMEOUT_MS)
@@ -145,7 +145,7 @@ class PollLoop:
         self._run = self._core.deliveries.take_one(limit, self._loop.time())
         return next(self._run, None)
 
-    def _undisturbed(self) -> bool:
+    def _has_no_event(self) -> bool:
         """Whether no event since the last record must be handled before the next one."""
         if self._wakeup.is_set():
             return False
@@ -162,7 +162,7 @@ class PollLoop:
             raise RuntimeError("the consumer has no topics: choose partitions by `assign`")
         self._at_work(polling=True)
         try:
-            return await self._taken(take, self._loop.time() + timeout_ms / 1000)
+            return await self._take(take, self._loop.time() + timeout_ms / 1000)
         finally:
             self._at_work(polling=False)
 
@@ -170,7 +170,7 @@ class PollLoop:
         if self._session is not None:
             self._session.at_work(self._clock_s(), polling=polling)
 
-    async def _taken(self, take: Callable[[], Taken], deadline: float) -> Taken | None:
+    async def _take(self, take: Callable[[], Taken], deadline: float) -> Taken | None:
         self._run = iter(())
         while True:
             self._wakeup.clear()

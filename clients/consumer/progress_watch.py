@@ -61,16 +61,16 @@ class ProgressWatch:
 
     def _start_poll(self) -> None:
         awaited = self._awaited() if self._session.membership.stable and self.failure is None else None
-        if awaited is None or (self._polls and self._covered(awaited)):
+        if awaited is None or (self._polls and self._is_covered(awaited)):
             return
         channel = next((one for one in POSITION_CHANNELS if one not in self._polls), None)
         if channel is None:
             return  # the first poll that returns includes everything
         task = self._loop.create_task(self._poll(channel, awaited), name="gates: positions")
         self._polls[channel] = awaited, task
-        task.add_done_callback(lambda task: self._ended(channel, task))
+        task.add_done_callback(lambda task: self._on_done(channel, task))
 
-    def _covered(self, awaited: Mapping[TopicPartition, int]) -> bool:
+    def _is_covered(self, awaited: Mapping[TopicPartition, int]) -> bool:
         """Whether polls in flight return when any of these offsets is reached."""
         return all(
             any(offset >= polled.get(partition, offset + 1) for polled, _ in self._polls.values())
@@ -93,7 +93,7 @@ class ProgressWatch:
         left_s = started_s + wait_ms / 1000 - self._loop.time()
         return RETRY_BACKOFF_S if awaited and left_s > 0 else max(left_s, 0)
 
-    def _ended(self, channel: int, task: asyncio.Task[float]) -> None:
+    def _on_done(self, channel: int, task: asyncio.Task[float]) -> None:
         del self._polls[channel]
         if task.cancelled():
             return

@@ -42,7 +42,7 @@ class StartingPositions:
         Raises KafkaError OFFSET_OUT_OF_RANGE if there is no offset and the policy is "none".
         """
         todo = [progress.partition for progress in self._core.assignment if progress.position == UNKNOWN]
-        committed = await self._session.committed(todo) if self._session is not None else {}
+        committed = await self._session.fetch_committed(todo) if self._session is not None else {}
         self._core.begin_at_commits(committed)
         fresh = [one for one in todo if committed.get(one, UNKNOWN) == UNKNOWN]
         if self._session is not None:
@@ -72,6 +72,6 @@ class StartingPositions:
             if name in metadata.topics and metadata.topics[name].generation != NO_GENERATION
             for index in metadata.topics[name].partitions
         ]
-        of_others = await self._session.committed(others)
+        of_others = await self._session.fetch_committed(others)
         read = {partition.topic for partition, offset in of_others.items() if offset != UNKNOWN}
         return known | read | {partition.topic for partition in others if partition not in of_others}

@@ -2,8 +2,8 @@
 
 `gate.TopicGate` evaluates the gates of one topic. This module holds those of all topics, built from the newest
 metadata, and the key epochs found closed. A call of `passes` records what is missing for the answer: key epoch ends
-from leaders (`requested_ends`), offsets for the group to commit (`awaited`), newer metadata (`outdated`). `GateWatcher`
-queries those and notes the results here.
+from leaders (`requested_ends`), offsets for the group to commit (`awaited_offsets`), newer metadata (`outdated`).
+`GateWatcher` queries those and notes the results here.
 
 Invariant: a gate exists only for a topic that is read in order, and keeps nothing of an earlier topic of the same name.
 Pure.
@@ -133,7 +133,7 @@ class Gates:
             if gate is not None:
                 gate.note_committed(partition.partition, offset)
 
-    def awaited(self) -> dict[TopicPartition, int]:
+    def awaited_offsets(self) -> dict[TopicPartition, int]:
         """Return the offsets that closed gates wait for the group to commit, as far as they are known."""
         awaited: dict[TopicPartition, int] = {}
         for topic, key_epoch in self.closed:

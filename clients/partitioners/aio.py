@@ -56,8 +56,8 @@ class LineagePartitioner:
 
     def refresh(self, topic: str) -> None:
         """Read a topic's lineage again before the next record. `send` does so by itself."""
-        if (known := self._placements.known(topic)) is not None:
-            self._placements.refused(topic, known)
+        if (known := self._placements.cached(topic)) is not None:
+            self._placements.on_refusal(topic, known)
 
     async def send(
         self, topic: str, value: bytes | None = None, key: bytes | None = None, **more: Any
@@ -70,7 +70,7 @@ class LineagePartitioner:
 
         def on_sent(sent: asyncio.Future[Any]) -> None:
             if not sent.cancelled() and isinstance(sent.exception(), PolicyViolationError):
-                self._placements.refused(topic, placement)
+                self._placements.on_refusal(topic, placement)
 
         place = self._placements.partition(topic, placement, key)
         sent: asyncio.Future[Any] = await self._producer.send(topic, value, key=key, partition=place, **more)
@@ -78,11 +78,11 @@ class LineagePartitioner:
         return sent
 
     async def _placement(self, topic: str) -> Placement:
-        known = self._placements.known(topic)
+        known = self._placements.cached(topic)
         if known is not None:
             return known
         async with self._reading, asyncio.timeout(self._timeout_s):
-            known = self._placements.known(topic)
+            known = self._placements.cached(topic)
             if known is None:
                 known = await self._read(topic)
                 self._placements.read(topic, known)
@@ -94,13 +94,13 @@ class LineagePartitioner:
         if code:
             raise for_code(code)(reason)
         properties = {row[0]: row[1] for row in rows}
-        placement = placement_of(properties, len(await self._shown(topic)))
+        placement = placement_of(properties, len(await self._visible_partitions(topic)))
         while True:
-            if len(await self._shown(topic)) >= placement.count:
+            if len(await self._visible_partitions(topic)) >= placement.count:
                 return placement
             await asyncio.sleep(PAUSE_S)  # the broker's metadata is older than the configuration
 
-    async def _shown(self, topic: str) -> set[int]:
+    async def _visible_partitions(self, topic: str) -> set[int]:
         """Return the partitions that this producer may send to. The call also refreshes aiokafka's metadata."""
         await self._producer.client.add_topic(topic)
         await self._producer.client.force_metadata_update()

@@ -56,8 +56,8 @@ class LineagePartitioner:
 
     def refresh(self, topic: str) -> None:
         """Read a topic's lineage again before the next record. `produce` does so by itself."""
-        if (known := self._placements.known(topic)) is not None:
-            self._placements.refused(topic, known)
+        if (known := self._placements.cached(topic)) is not None:
+            self._placements.on_refusal(topic, known)
 
     def produce(
         self,
@@ -78,7 +78,7 @@ class LineagePartitioner:
 
         def on_delivered(error: Any, message: Any) -> None:
             if error is not None and error.code() in REFUSALS:
-                self._placements.refused(topic, placement)
+                self._placements.on_refusal(topic, placement)
             if on_delivery is not None:
                 self._telling = threading.get_ident()
                 try:
@@ -92,7 +92,7 @@ class LineagePartitioner:
     def _placement(self, topic: str) -> Placement:
         if self._telling == threading.get_ident():
             raise RuntimeError("on_delivery must not produce records: keep them, and produce them after poll returns")
-        known = self._placements.known(topic)
+        known = self._placements.cached(topic)
         if known is None:
             known = self._read(topic)
             self._placements.read(topic, known)
@@ -101,16 +101,16 @@ class LineagePartitioner:
     def _read(self, topic: str) -> Placement:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         rows = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource].result()
-        placement = placement_of({name: row.value for name, row in rows.items()}, self._shown(topic))
+        placement = placement_of({name: row.value for name, row in rows.items()}, self._visible_count(topic))
         for _ in range(int(self._timeout_s / PAUSE_S)):
-            if self._shown(topic) >= placement.count:
+            if self._visible_count(topic) >= placement.count:
                 return placement
             threading.Event().wait(PAUSE_S)  # the broker's metadata is older than the configuration
         raise KafkaException(
             KafkaError(KafkaError._UNKNOWN_PARTITION, f"{topic}: metadata does not show the new partitions")
         )
 
-    def _shown(self, topic: str) -> int:
+    def _visible_count(self, topic: str) -> int:
         """Return how many partitions this producer may send to. The call also refreshes librdkafka's metadata."""
         found = self._producer.list_topics(topic, self._timeout_s).topics[topic]
         if found.error is not None:

@@ -58,7 +58,7 @@ class Placements:
         self._known: dict[str, Placement] = {}
         self._keyless: dict[str, tuple[Sticky, int]] = {}
 
-    def known(self, topic: str) -> Placement | None:
+    def cached(self, topic: str) -> Placement | None:
         """Return the cached placement; None if it has to be read."""
         return self._known.get(topic)
 
@@ -66,7 +66,7 @@ class Placements:
         """Cache a placement."""
         self._known[topic] = placement
 
-    def refused(self, topic: str, placement: Placement) -> None:
+    def on_refusal(self, topic: str, placement: Placement) -> None:
         """Handle a refused record: drop this placement, unless another was read meanwhile."""
         if self._known.get(topic) is placement:
             del self._known[topic]

@@ -2,7 +2,7 @@
 
 Pure: time comes as `now` (seconds, any origin), nodes as a function, waits as instants to wake at. The sender calls
 `drain`, transmits the batches that it returns (chosen by `drain_order`), and reports each outcome with `complete` or
-`lost`; both may release further batches.
+`on_lost`; both may release further batches.
 
 Sequence numbers are per partition and assigned at the first transmission. A batch that the leader never appended
 returns them; a batch given up after a transmission leaves a gap, and the partition starts a new producer epoch, which
@@ -36,7 +36,7 @@ from anabranch.clients.producer.queues import (
     TopicQueues,
     size_of,
 )
-from anabranch.clients.producer.routes import UNKEYED, chosen_partition, not_live, starved
+from anabranch.clients.producer.routes import UNKEYED, chosen_partition, not_live, too_few_replicas
 from anabranch.clients.producer.transaction_errors import TransactionAborted
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
@@ -139,14 +139,14 @@ class Accumulator:
             index = topic.address(route)
         elif route == UNKEYED:
             if not topic.keyless:
-                raise starved(topic)
+                raise too_few_replicas(topic)
             index = self._stickies[topic.name].current(topic.keyless)
         else:
             index = chosen_partition(route)
             if index not in topic.live:
                 raise not_live(topic, index)
         if index in topic.refused:
-            raise starved(topic, index)
+            raise too_few_replicas(topic, index)
         queue = topic.queues.get(index) or topic.queue(index)
         record = Record(self._order, route, key, value, headers, timestamp_ms, receipt)
         new_batch = queue.add(record, size_bytes, self.config.batch_bytes, now)
@@ -196,7 +196,7 @@ class Accumulator:
     # drain
 
     def drain(self, now: float, leader_of: Callable[[str, int], int], may_send_to: Callable[[int], bool]) -> Drained:
-        """Take the batches to transmit now. Each one is in flight until `complete` or `lost`."""
+        """Take the batches to transmit now. Each one is in flight until `complete` or `on_lost`."""
         self._expire(now)
         drained = Drained()
         self.stalls.update(self.topics.values(), now)
@@ -276,9 +276,9 @@ class Accumulator:
             queue.unresolved.remove(batch)
             if batch.batch_generation == queue.batch_generation:
                 queue.established = True
-            batch.stored(base_offset, log_append_time_ms)
+            batch.complete(base_offset, log_append_time_ms)
             self.statistics.acknowledged_records += len(batch.records)
-            self._resolved(queue, batch.records)
+            self._on_resolved(queue, batch.records)
         elif code == ErrorCode.INVALID_PARTITION_METADATA and switch.refusal_is_final(batch, generation):
             self.statistics.refused_batches += 1
             switch.refuse(batch, generation)
@@ -287,7 +287,7 @@ class Accumulator:
             # Behind an older unresolved batch that batch causes the error, and its retry resolves it.
             head = batch is queue.unresolved[0]
             if head and self.numbering.transactions is not None:
-                self._refused(batch, code, message)
+                self._fail_refused(batch, code, message)
             else:
                 queue.restart = queue.restart or head
                 self._later(batch, now)
@@ -298,10 +298,10 @@ class Accumulator:
             batch.doubtful = batch.doubtful or code not in _REFUSED_BEFORE_APPEND
             self._later(batch, now)
         else:
-            self._refused(batch, code, message)
+            self._fail_refused(batch, code, message)
         self.drop_doomed()
 
-    def lost(self, batch: Batch, now: float) -> None:
+    def on_lost(self, batch: Batch, now: float) -> None:
         """Handle a transmission of unknown outcome: send the batch again unchanged.
 
         The leader recognises duplicates.
@@ -324,11 +324,11 @@ class Accumulator:
                 for batch in [one for one in queue.unresolved if not one.on_wire]:
                     queue.unresolved.remove(batch)
                     transactions.batch_dropped()
-                    batch.failed(error)
+                    batch.fail(error)
                     self._account(batch.records)
                 waiting, queue.waiting = queue.waiting, deque()
                 for batch in waiting:
-                    batch.failed(error)
+                    batch.fail(error)
                     self._account(batch.records)
             returned, topic.returned = topic.returned, []
             self._fail([record for record, _ in returned], error)
@@ -341,7 +341,7 @@ class Accumulator:
             self._fail([record for record, _ in returned], error)
             for queue in topic.queues.values():
                 for batch in [*queue.unresolved, *queue.waiting]:
-                    batch.failed(error)
+                    batch.fail(error)
                     self._account(batch.records)
                 queue.unresolved.clear()
                 queue.waiting.clear()
@@ -349,7 +349,7 @@ class Accumulator:
     def _later(self, batch: Batch, now: float) -> None:
         batch.retry_at = now + self._backoff.wait_ms(batch.attempts, self._rng) / 1000
 
-    def _refused(self, batch: Batch, code: ErrorCode, message: str | None) -> None:
+    def _fail_refused(self, batch: Batch, code: ErrorCode, message: str | None) -> None:
         queue = batch.queue
         youngest = batch is queue.unresolved[-1]
         queue.unresolved.remove(batch)
@@ -359,9 +359,9 @@ class Accumulator:
             # Later: batches that may be in the log keep their numbers, by which the leader recognises them.
             queue.give_up = self.config.enable_idempotence
         error = KafkaError(code, message or f"{queue.topic.name}-{queue.index}")
-        batch.failed(error)
+        batch.fail(error)
         self._missing(queue.topic, batch.records, error)
-        self._resolved(queue, batch.records)
+        self._on_resolved(queue, batch.records)
 
     def _missing(self, topic: TopicQueues, records: Sequence[Record], error: KafkaError) -> None:
         """Note records that are not stored, or have an unknown outcome: their transaction must not be committed."""
@@ -370,7 +370,7 @@ class Accumulator:
         if self.numbering.transactions is not None:
             self.numbering.transactions.batch_failed(error.code, error.message)
 
-    def _resolved(self, queue: PartitionQueue, records: Sequence[Record]) -> None:
+    def _on_resolved(self, queue: PartitionQueue, records: Sequence[Record]) -> None:
         self._account(records)
         topic = queue.topic
         if topic.closed or topic.returned:
@@ -411,10 +411,10 @@ class Accumulator:
                 reason = self.why_late(queue, batch, now)
                 queue.unresolved.remove(batch)
                 queue.give_up = self.config.enable_idempotence
-                self._expired(queue, batch, reason)
+                self._fail_expired(queue, batch, reason)
             while queue.waiting and self._give_up_at(queue.waiting[0].created_at) <= now:
                 reason = self.why_late(queue, queue.waiting[0], now)
-                self._expired(queue, queue.waiting.popleft(), reason)
+                self._fail_expired(queue, queue.waiting.popleft(), reason)
         for topic in self.topics.values():
             if topic.returned and self._give_up_at(min(created_at for _, created_at in topic.returned)) <= now:
                 late = [record for record, created_at in topic.returned if self._give_up_at(created_at) <= now]
@@ -435,12 +435,12 @@ class Accumulator:
             identified=batch.producer_id >= 0 or not self.numbering.wants_producer_id,
         )
 
-    def _expired(self, queue: PartitionQueue, batch: Batch, reason: str) -> None:
+    def _fail_expired(self, queue: PartitionQueue, batch: Batch, reason: str) -> None:
         self.statistics.expired_records += len(batch.records)
         error = self._timed_out(f"{queue.topic.name}-{queue.index}", reason)
-        batch.failed(error)
+        batch.fail(error)
         self._missing(queue.topic, batch.records, error)
-        self._resolved(queue, batch.records)
+        self._on_resolved(queue, batch.records)
 
     def _timed_out(self, where: str, reason: str) -> KafkaError:
         text = f"{where}: not stored within {self.config.delivery_timeout_ms} ms: {reason}"

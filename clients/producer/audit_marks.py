@@ -53,14 +53,14 @@ class AuditMarks:
         """Return the header of a key's next record, which may still be refused."""
         return audit.HEADER, audit.encode_header(self._identity, self._numbers.get((topic, key), 0))
 
-    def accepted(self, topic: str, key: bytes, *, transactional: bool) -> None:
+    def on_accepted(self, topic: str, key: bytes, *, transactional: bool) -> None:
         """Note that the record of the last header was accepted: this uses its number."""
         of_key = topic, key
         self._numbers[of_key] = self._numbers.get(of_key, 0) + 1
         if transactional:
             self._uncommitted.add(of_key)
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Note a committed transaction: all accepted records are readable."""
         self._uncommitted.clear()
 
@@ -83,9 +83,9 @@ class AuditMarks:
         """
         if self._breaks:
             topic = batch.queue.topic.name
-            batch.marked = [self._marked(topic, record) for record in batch.records]
+            batch.marked = [self._mark(topic, record) for record in batch.records]
 
-    def _marked(self, topic: str, record: Record) -> Record:
+    def _mark(self, topic: str, record: Record) -> Record:
         breaks = None if record.key is None else self._breaks.get((topic, record.key))
         if breaks is None:
             return record

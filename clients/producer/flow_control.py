@@ -58,7 +58,7 @@ class Flush:
         self._remaining = remaining
         self.finished = finished
 
-    def settled(self, records: Sequence[Record]) -> None:
+    def release(self, records: Sequence[Record]) -> None:
         """Note records that are stored or have failed."""
         self._remaining -= sum(record.order < self._limit for record in records)
         if self._remaining <= 0 and not self.finished.done():

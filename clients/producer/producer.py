@@ -451,7 +451,7 @@ class Producer:
         if self._marks is not None and key is not None:
             headers = (*headers, self._marks.next_header(queues.name, key))
             wake = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
-            self._marks.accepted(queues.name, key, transactional=self._transaction_task is not None)
+            self._marks.on_accepted(queues.name, key, transactional=self._transaction_task is not None)
         else:
             wake = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
         if wake:
@@ -516,7 +516,7 @@ class Producer:
         if self._entrance.waiting:
             self._entrance.admit()
         for flush in self._flushes:
-            flush.settled(records)
+            flush.release(records)
         if self._transaction_task is not None:
             self._transaction_task.wake()
 

@@ -159,7 +159,7 @@ class Batch:
         self.records = records
         self.size_bytes = sum(size_of(one.key, one.value, one.headers) for one in records)
 
-    def stored(self, base_offset: int, log_append_time_ms: int) -> None:
+    def complete(self, base_offset: int, log_append_time_ms: int) -> None:
         """Complete the records' futures with their offsets."""
         self.done = True
         topic, partition = self.queue.topic.name, self.queue.index
@@ -171,7 +171,7 @@ class Batch:
     def _without_offsets(self) -> Iterable[tuple[int, Record]]:
         return ((-1, record) for record in self.records)
 
-    def failed(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Fail the records' futures."""
         self.done = True
         for record in self.records:

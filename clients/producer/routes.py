@@ -41,14 +41,14 @@ def check_accepted(topic: TopicQueues, route: int) -> None:
     """Refuse a record before it waits for buffer space, if it would be refused afterwards."""
     if route == UNKEYED:
         if not topic.keyless:
-            raise starved(topic)
+            raise too_few_replicas(topic)
         return
     index = topic.address(route) if route >= 0 else chosen_partition(route)
     if index in topic.refused:
-        raise starved(topic, index)
+        raise too_few_replicas(topic, index)
 
 
-def starved(topic: TopicQueues, index: int | None = None) -> KafkaError:
+def too_few_replicas(topic: TopicQueues, index: int | None = None) -> KafkaError:
     """Return the error for a partition without enough in-sync replicas; None: all are without."""
     where = "every partition" if index is None else f"partition {index}"
     text = f"{topic.name}: fewer in-sync replicas than min.insync.replicas in {where}; the record was not accepted"

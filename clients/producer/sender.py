@@ -213,7 +213,7 @@ class Sender:
     def _transmit(self, node_id: int, batches: list[Batch]) -> None:
         connection = self._network.ready(node_id)
         if connection is None:
-            self._lost(batches)
+            self._on_lost(batches)
             return
         request = self._request(batches)
         if self._config.acks == 0:
@@ -223,17 +223,17 @@ class Sender:
             answer = connection.send(request, timeout_ms=self._config.request_timeout_ms)
         except (ConnectionError, KafkaError) as error:
             log.debug("cannot produce to node %d: %s", node_id, error)
-            self._lost(batches)
+            self._on_lost(batches)
             return
         self._in_flight[node_id] += 1
-        answer.add_done_callback(partial(self._answered, node_id, batches))
+        answer.add_done_callback(partial(self._on_response, node_id, batches))
 
     def _fire(self, connection: Connection, request: ProduceRequest, batches: list[Batch]) -> None:
         """Send a batch with acks=0: there is no response, and a written batch counts as stored."""
         try:
             connection.send_oneway(request)
         except (ConnectionError, KafkaError):
-            self._lost(batches)
+            self._on_lost(batches)
             return
         now = self._loop.time()
         for batch in batches:
@@ -266,15 +266,15 @@ class Sender:
 
     # outcomes, in callbacks of the loop
 
-    def _answered(self, node_id: int, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+    def _on_response(self, node_id: int, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         self._in_flight[node_id] -= 1
         if answer.cancelled():
-            self._lost(batches)
+            self._on_lost(batches)
             return
         error = answer.exception()
         if error is not None:
             log.debug("produce to node %d: %s", node_id, error)
-            self._lost(batches)
+            self._on_lost(batches)
             return
         now = self._loop.time()
         open_batches = {(batch.queue.topic.name, batch.queue.index): batch for batch in batches}
@@ -285,7 +285,7 @@ class Sender:
                     self._settle(batch, row, now)
         if open_batches:
             log.warning("node %d did not answer for %s", node_id, sorted(open_batches))
-            self._lost(list(open_batches.values()))
+            self._on_lost(list(open_batches.values()))
         self.wake()
 
     def _settle(self, batch: Batch, row: PartitionProduceResponse, now: float) -> None:
@@ -302,10 +302,10 @@ class Sender:
             message=row.error_message,
         )
 
-    def _lost(self, batches: list[Batch]) -> None:
+    def _on_lost(self, batches: list[Batch]) -> None:
         now = self._loop.time()
         for batch in batches:
-            self._accumulator.lost(batch, now)
+            self._accumulator.on_lost(batch, now)
         self._refresh_soon()
         self.wake()
 

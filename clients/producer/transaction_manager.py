@@ -85,7 +85,7 @@ class _Offsets(NamedTuple):
 
 
 class TransactionManager:
-    """The transactions of one producer. The shell calls `next`, transmits, and reports with `answered`."""
+    """The transactions of one producer. The shell calls `next`, transmits, and reports with `on_response`."""
 
     def __init__(self, transactional_id: str, timeout_ms: int) -> None:
         self.transactional_id = transactional_id
@@ -232,23 +232,23 @@ class TransactionManager:
             return None
         if self._known and not self._unmapped:
             return transaction_calls.end(self._producer, commit=self.state is State.COMMITTING)
-        self._ended()
+        self._on_end()
         return self._choose(settled)
 
-    def lost(self, call: TransactionCall) -> None:
+    def on_lost(self, call: TransactionCall) -> None:
         """Note that a request got no response: it is sent again, and may arrive twice."""
         assert call is self._open, "another request is open"
         self._lost = self._lost or call.step is not Step.INITIALIZE
 
-    def answered(self, call: TransactionCall, response: Any) -> Verdict:
+    def on_response(self, call: TransactionCall, response: Any) -> Verdict:
         """Handle a response. `next` returns requests to retry."""
         code, where = transaction_calls.outcome(call.step, response)
-        verdict = self.refused(call, code, where)
+        verdict = self.on_refusal(call, code, where)
         if verdict is Verdict.DONE:
             self._done(call, response)
         return verdict
 
-    def refused(self, call: TransactionCall, code: ErrorCode, where: str = "") -> Verdict:
+    def on_refusal(self, call: TransactionCall, code: ErrorCode, where: str = "") -> Verdict:
         """Judge an error code, also one met before the request could be sent."""
         assert call is self._open, "another request is open"
         verdict = verdict_of(call.step, code)
@@ -290,9 +290,9 @@ class TransactionManager:
                 if self._offsets:
                     self._offsets.popleft()
             case Step.END:
-                self._ended()
+                self._on_end()
 
-    def _ended(self) -> None:
+    def _on_end(self) -> None:
         """Reset after the coordinator has completed the transaction."""
         self._known = self._unmapped = False
         self._partitions_to_add.clear()

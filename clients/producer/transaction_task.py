@@ -96,7 +96,7 @@ class TransactionTask:
             await self._until(self._over, "the outcome of the commit is unknown")
             self._transactions.on_end_reported()
             if self._accumulator.marks is not None:
-                self._accumulator.marks.committed()
+                self._accumulator.marks.on_committed()
         finally:
             self._accumulator.hurry -= 1
 
@@ -148,16 +148,16 @@ class TransactionTask:
             response = await self._call(node_id, call)
         except (ConnectionError, TimeoutError) as error:
             log.debug("%s: %s", call.step.value, error)
-            self._transactions.lost(call)
+            self._transactions.on_lost(call)
             self._network.forget_coordinator(call.key, key_type=call.key_type)
             return self._backoff_s()
         except KafkaError as error:
             if error.code.retriable:
                 return self._backoff_s()
             log.warning("%s: %s", call.step.value, error)
-            self._transactions.refused(call, error.code)
+            self._transactions.on_refusal(call, error.code)
             return 0
-        verdict = self._transactions.answered(call, response)
+        verdict = self._transactions.on_response(call, response)
         if verdict is Verdict.DONE:
             self._failures = 0
             return 0

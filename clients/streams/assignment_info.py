@@ -119,7 +119,7 @@ def encode_assignment_info(info: AssignmentInfo, hosts: WrittenHosts | None = No
             commonly_supported_version=info.commonly_supported_version,
             active_tasks=[_write_task(task) for task in info.active_tasks],
             standby_tasks=[
-                wire.StandbyTask(task=_write_task(task), partitions=_named(partitions))
+                wire.StandbyTask(task=_write_task(task), partitions=_named_partitions(partitions))
                 for task, partitions in info.standby_tasks.items()
             ],
             hosts=hosts.hosts,
@@ -176,13 +176,13 @@ def _read_task(task: wire.WireTask) -> TaskId:
     return TaskId(task.subtopology, task.partition, name)
 
 
-def _named(partitions: Iterable[TopicPartition]) -> list[wire.NamedPartition]:
+def _named_partitions(partitions: Iterable[TopicPartition]) -> list[wire.NamedPartition]:
     return [wire.NamedPartition(topic=one.topic, partition=one.partition) for one in partitions]
 
 
 def _write_hosts(hosted: Hosted) -> list[wire.HostPartitions]:
     return [
-        wire.HostPartitions(host=host.name, port=host.port, partitions=_named(partitions))
+        wire.HostPartitions(host=host.name, port=host.port, partitions=_named_partitions(partitions))
         for host, partitions in hosted.items()
     ]
 

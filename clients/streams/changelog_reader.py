@@ -103,7 +103,7 @@ class ChangelogReader:
             return None
         return progress.high_watermark - progress.position
 
-    def lost(self) -> list[TopicPartition]:
+    def lost_partitions(self) -> list[TopicPartition]:
         """Return the partitions whose next offset is out of range."""
         return [progress.partition for progress in self._assignment if progress.must_reset]
 

@@ -391,7 +391,7 @@ class Committer:
         for task, receipts in zip(tasks, logged, strict=True):
             if receipts:
                 offsets = {name: [row.result().offset for row in rows] for name, rows in receipts.items()}
-                task.committed(offsets, transactional=transactional)
+                task.on_committed(offsets, transactional=transactional)
 
 
 def _retrieve_exception(receipt: asyncio.Future[RecordMetadata]) -> None:

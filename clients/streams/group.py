@@ -99,7 +99,7 @@ class Group:
         self.owned: set[TopicPartition] = set()
         self.from_the_future = 0
         for member in sorted(members, key=lambda one: one.member_id):
-            self._add(member, _decoded(member))
+            self._add(member, _decode(member))
 
     def check_versions(self) -> None:
         """Raise TaskAssignmentError if one member has a newer version, and another would not understand the answer."""
@@ -148,7 +148,7 @@ def end_sums_of(
     }
 
 
-def _decoded(member: MemberView) -> SubscriptionInfo:
+def _decode(member: MemberView) -> SubscriptionInfo:
     try:
         return decode_subscription_info(member.user_data or b"")
     except DecodeError as error:

@@ -118,8 +118,8 @@ class _Writer:
         self._tasks = tasks
         self._every = every
         self._placement = placement
-        self._hosts = self._hosted(placement.active)
-        self._standby_hosts = self._hosted(placement.standby)
+        self._hosts = self._partitions_by_host(placement.active)
+        self._standby_hosts = self._partitions_by_host(placement.standby)
         self._written_hosts = write_hosts(group.version, self._hosts, self._standby_hosts)
         self.members: dict[str, MemberAssignment] = {}
         self.waiting: list[str] = []
@@ -143,7 +143,7 @@ class _Writer:
                 asks_at_ms = None  # this rejoin comes first
             elif asks_at_ms is not None:
                 next_rebalance_ms, asks_at_ms = asks_at_ms, None
-            self.members[member_id] = self._encoded(partitions, copies, next_rebalance_ms)
+            self.members[member_id] = self._encode(partitions, copies, next_rebalance_ms)
 
     def _shared_out(self, process: StreamsProcess, client: Client) -> tuple[ThreadShares, ThreadShares]:
         placed = self._placement.active[process.process_id]
@@ -159,7 +159,7 @@ class _Writer:
             for partition in self._tasks[task]
         )
 
-    def _encoded(
+    def _encode(
         self, partitions: Mapping[TopicPartition, TaskId], copies: Sequence[TaskId], next_rebalance_ms: int
     ) -> MemberAssignment:
         assigned, given = sorted(partitions), set(partitions.values())
@@ -177,7 +177,7 @@ class _Writer:
         )
         return MemberAssignment(tuple(assigned), encode_assignment_info(info, self._written_hosts))
 
-    def _hosted(self, placed: Mapping[bytes, frozenset[TaskId]]) -> dict[Host, list[TopicPartition]]:
+    def _partitions_by_host(self, placed: Mapping[bytes, frozenset[TaskId]]) -> dict[Host, list[TopicPartition]]:
         """Return the hosts of the group's partitions, without this round's pending moves."""
         return {
             process.host: [partition for task in sorted(placed[process_id]) for partition in self._tasks[task]]

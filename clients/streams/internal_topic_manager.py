@@ -43,7 +43,7 @@ class InternalTopicManager:
         """Create the repartition topics, which must exist before they are subscribed to."""
         if not self._repartition:
             return
-        found = {name: await self._described(name) for name in self._outside}
+        found = {name: await self._describe(name) for name in self._outside}
         partitions = {name: (0,) if topic is None else topic.partitions.keys() for name, topic in found.items()}
         lineages = {name: topic.lineage for name, topic in found.items() if topic and topic.lineage and topic.gated}
         for name, count in repartition_counts(self._topology, partitions, lineages).items():
@@ -51,12 +51,12 @@ class InternalTopicManager:
 
     async def must_exist(self, topic: str) -> None:
         """Raise `StreamsError` if an output topic does not exist."""
-        if await self._described(topic) is None:
+        if await self._describe(topic) is None:
             raise StreamsError(f"the dead letter topic {topic} does not exist: create it first")
 
     async def missing(self, topics: Collection[str]) -> list[str]:
         """Return which of these topics do not exist."""
-        return [topic for topic in sorted(topics) if await self._described(topic) is None]
+        return [topic for topic in sorted(topics) if await self._describe(topic) is None]
 
     async def prepare(self, topic: str, partitions: int) -> bool:
         """Create a topic, or widen a changelog, to at least this many partitions; return whether it is new."""
@@ -77,10 +77,10 @@ class InternalTopicManager:
 
     async def _width(self, topic: str) -> int:
         """Return the number of partitions, including draining ones; 0 without the topic."""
-        described = await self._described(topic)
+        described = await self._describe(topic)
         return 0 if described is None else 1 + max(described.partitions, default=-1)
 
-    async def _described(self, topic: str) -> Topic | None:
+    async def _describe(self, topic: str) -> Topic | None:
         try:
             return await self._admin.describe_topic(topic)
         except KafkaError as error:
@@ -109,7 +109,7 @@ class InternalTopicManager:
         )
         async with asyncio.timeout(CREATE_TIMEOUT_S):
             while not await self._try_to_create(new_topic):
-                if await self._described(topic) is not None:
+                if await self._describe(topic) is not None:
                     break
                 await asyncio.sleep(CREATE_RETRY_S)  # a topic of this name is being deleted
         await self._admin.wait_for_topic(topic)

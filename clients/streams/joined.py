@@ -63,7 +63,7 @@ def slowest(inputs: Iterable[Reading | None]) -> Reading | None:
     return min(found, key=lambda one: one[1].generation, default=None)
 
 
-def removed(lineage: Lineage, partition: int, present: Collection[int]) -> Reading | None:
+def removed_reading(lineage: Lineage, partition: int, present: Collection[int]) -> Reading | None:
     """Return the last key epoch of a partition that was merged away and removed; None for any other partition."""
     key_epochs = lineage.key_epochs(partition)
     return (

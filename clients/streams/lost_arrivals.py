@@ -53,7 +53,7 @@ class LostArrivals:
         for task in tasks.values():
             if not (task.restored and task.state is State.CATCHING_UP and task.cut_off):
                 continue
-            for arrival in list(self._awaited(view, task)):
+            for arrival in list(self._awaited_arrivals(view, task)):
                 giver = TaskId(task.id.subtopology, arrival.source)
                 if giver not in tasks:
                     givers.add(giver)
@@ -64,14 +64,14 @@ class LostArrivals:
         self.copies |= givers
         return [*(Open(giver, State.STANDBY) for giver in sorted(givers)), Follow()]
 
-    def _awaited(self, view: ConsumerView, task: Task) -> Iterator[Arrival]:
+    def _awaited_arrivals(self, view: ConsumerView, task: Task) -> Iterator[Arrival]:
         """Yield the arrivals that a task waits for and whose marks may be deleted."""
         known = self._removed.read_to(view, task.id) if task.id in self._removed else self._inputs.read_to(view, task)
         if known is None:
             return
         for name, store in task.stores.items():
             if store.cut_off:
-                for source, generation in state_handover.awaited(*known, Marks.read(store.marks)):
+                for source, generation in state_handover.awaited_arrivals(*known, Marks.read(store.marks)):
                     yield Arrival(task.id, name, source, generation)
 
     def _conclude(self, task: Task, arrival: Arrival) -> None:

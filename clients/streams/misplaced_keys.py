@@ -48,7 +48,7 @@ class KeyPlaces:
         self._generation = -1
         self._count = 0
 
-    def misplaced(self, record: ConsumerRecord) -> MisplacedKey | None:
+    def check_place(self, record: ConsumerRecord) -> MisplacedKey | None:
         """Return the error of a misplaced record; None if its place is right, or if it has no key."""
         if record.key is None:
             return None

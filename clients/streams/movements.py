@@ -28,7 +28,7 @@ class Movements:
 
     def lend_active(self) -> int:
         """Let caught-up clients run tasks whose ideal clients cannot run them yet; return their number."""
-        todo = self._needed(lambda state: state.active)
+        todo = self._needed_movements(lambda state: state.active)
         for _, task, _, target in todo:
             source = least_loaded(self._states, lambda one: task in one.standby and self._caught_up(one, task))  # noqa: B023
             source = source or least_loaded(self._states, lambda one: self._caught_up(one, task))  # noqa: B023
@@ -47,7 +47,7 @@ class Movements:
     def lend_standbys(self) -> int:
         """Lend standbys likewise, except those that are being warmed up."""
         moved = 0
-        for _, task, _, target in self._needed(lambda state: state.standby):
+        for _, task, _, target in self._needed_movements(lambda state: state.standby):
             source = least_loaded(self._states, lambda one: not one.holds(task) and self._caught_up(one, task))  # noqa: B023
             source = source or self._furthest(task, target, lambda one: not one.holds(task))  # noqa: B023
             if source is None:
@@ -58,7 +58,9 @@ class Movements:
             moved += 1
         return moved
 
-    def _needed(self, held: Callable[[ClientState], set[TaskId]]) -> list[tuple[int, TaskId, int, ClientState]]:
+    def _needed_movements(
+        self, held: Callable[[ClientState], set[TaskId]]
+    ) -> list[tuple[int, TaskId, int, ClientState]]:
         """Return (caught-up clients, task, index of the ideal client, ideal client) of tasks to lend."""
         needed = []
         for place, target in enumerate(self._states):

@@ -162,7 +162,9 @@ def removed_tasks(
             continue
         narrowest = min(lineages, key=lambda one: one.count)
         for index in range(narrowest.count, max(count for _, count in narrowest.history)):
-            gone = all(joined.removed(one, index, topic.partitions) for one, topic in zip(lineages, read, strict=True))
+            gone = all(
+                joined.removed_reading(one, index, topic.partitions) for one, topic in zip(lineages, read, strict=True)
+            )
             if gone and not any(TopicPartition(topic.name, index) in owned for topic in read):
                 heir = linear_hashing.ancestor(index, narrowest.count, narrowest.base)
                 found[TaskId(number, index)] = TaskId(number, heir)

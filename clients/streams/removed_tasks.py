@@ -60,11 +60,11 @@ class RemovedTasks:
         ends = {task: self.read_to(view, task) for task in self._given}
         return {task for task, end in ends.items() if end is None or self._finished.get(task) != end[1]}
 
-    def decided(self, task: TaskId) -> bool:
+    def is_decided(self, task: TaskId) -> bool:
         """Whether every transaction of the partition's earlier owners is decided."""
         return task in self._decided
 
-    def undecided(self, tasks: Collection[Task]) -> list[TopicPartition]:
+    def undecided_partitions(self, tasks: Collection[Task]) -> list[TopicPartition]:
         """Return the partitions whose stable offset has to be queried."""
         pending = [one for one in tasks if one.id in self and one.id not in self._decided]
         return [partition for one in pending for partition in one.partitions]
@@ -82,9 +82,11 @@ class RemovedTasks:
     def read_to(self, view: ConsumerView, task: TaskId) -> Reading | None:
         """Return the last key epoch of a removed partition, with its lineage when the leader found it removed."""
         lineages = [view.assigned_lineage(topic) for topic in self._built.subtopologies[task.subtopology].sources]
-        return joined.slowest(None if one is None else joined.removed(one, task.partition, ()) for one in lineages)
+        return joined.slowest(
+            None if one is None else joined.removed_reading(one, task.partition, ()) for one in lineages
+        )
 
-    def finished(self, view: ConsumerView, task: Task) -> bool:
+    def is_finished(self, view: ConsumerView, task: Task) -> bool:
         """Whether all its state was handed over; if so, note that the task need not be opened again."""
         read_to = self.read_to(view, task.id)
         if read_to is None or state_handover.due(*read_to, min(marks.departed for marks in task.marks())):

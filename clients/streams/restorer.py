@@ -69,7 +69,7 @@ class Restorer:
             self._wakeup.clear()
             try:
                 await self._query_removed()
-                if self._machine.doubt(self._reader.lost(), self._reader.topic_ids()):
+                if self._machine.doubt(self._reader.lost_partitions(), self._reader.topic_ids()):
                     self._reader.request_refresh()
                 await self._aim()
                 await self._read()
@@ -83,7 +83,7 @@ class Restorer:
     async def _query_removed(self) -> None:
         """Query whether the offsets of removed partitions are stable."""
         removed, tasks = self._machine.removed, list(self._machine.tasks.values())
-        partitions, generation = removed.undecided(tasks), removed.generation
+        partitions, generation = removed.undecided_partitions(tasks), removed.generation
         if partitions:
             removed.note_stable(tasks, await self._consumer.stable(partitions), generation)
 

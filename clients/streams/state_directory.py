@@ -42,7 +42,7 @@ class StateDirectory:
         """Return every task with a directory. Other directories are ignored."""
         return sorted(task for one in self.path.iterdir() if one.is_dir() and (task := _parse(one.name)) is not None)
 
-    def parked(self, built: Built) -> dict[TaskId, int]:
+    def stored_tasks(self, built: Built) -> dict[TaskId, int]:
         """Return every task of this topology with state here, with its stores' checkpoint sum. None may be open."""
         return {
             task: sum(checkpoints_on_disk(self._of(task), built.subtopologies[task.subtopology].stores).values())

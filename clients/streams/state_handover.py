@@ -78,7 +78,7 @@ def missing(lineage: Lineage, key_epoch: KeyEpoch, marks: Marks) -> list[KeyEpoc
     return [source for source, _ in _missing(lineage, key_epoch, marks)]
 
 
-def awaited(lineage: Lineage, key_epoch: KeyEpoch, marks: Marks) -> list[tuple[int, int]]:
+def awaited_arrivals(lineage: Lineage, key_epoch: KeyEpoch, marks: Marks) -> list[tuple[int, int]]:
     """Return the (partition, generation) whose keys must arrive before this key epoch is processed, oldest first."""
     return [(source.partition, generation) for source, generation in _missing(lineage, key_epoch, marks)]
 

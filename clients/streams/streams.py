@@ -51,7 +51,7 @@ class Streams:
     """One instance of an application: shares the work with all instances of the same application id.
 
     `start` and `stop` it, or use it in `async with`; it works in the background from one to the other. Wait for
-    `failed` meanwhile: an instance that cannot go on ends, and says so there only.
+    `wait_failed` meanwhile: an instance that cannot go on ends, and says so there only.
 
     Args:
         topology: What the application does with records; the same in all its instances.
@@ -119,7 +119,7 @@ class Streams:
             security=make_security(**config.security),
         )
         reader = ChangelogReader(network, self._rng, wakeup.set, admin.network)
-        machine = TaskMachine(config, self.built, self._directory.parked(self.built), self._loop.time())
+        machine = TaskMachine(config, self.built, self._directory.stored_tasks(self.built), self._loop.time())
         leading = Leading(topics, reader)
         self._manager = manager = TaskManager(
             config,
@@ -223,7 +223,7 @@ class Streams:
             self._manager.close()
             await self._exit.aclose()
 
-    async def failed(self) -> None:
+    async def wait_failed(self) -> None:
         """Wait until the instance ends by itself, and raise why; returns when it is stopped.
 
         Raises:

@@ -67,7 +67,7 @@ class TaskInputs:
         mine = view.assignment()
         return [one for one in task.partitions if one in mine and exists(view, one)]
 
-    def joined(self, view: ConsumerView, task: Task) -> bool:
+    def joins_topics(self, view: ConsumerView, task: Task) -> bool:
         """Whether a task joins several ordered topics. Raises StreamsError if they were not resized alike."""
         if len(task.partitions) == 1:
             return False
@@ -79,21 +79,21 @@ class TaskInputs:
 
     def read_to(self, view: ConsumerView, task: Task) -> Reading | None:
         """Return the key epoch that all inputs of a task have reached; None if unknown, or without order."""
-        if self.joined(view, task):
+        if self.joins_topics(view, task):
             return joined.slowest([_reading(view, one) for one in task.partitions])
         mine = view.assignment()
         return next((known for one in task.partitions if one in mine and (known := view.key_epoch(one))), None)
 
-    def arrived(self, view: ConsumerView, task: Task) -> bool:
+    def has_arrived(self, view: ConsumerView, task: Task) -> bool:
         """Whether all state that a resize moves to a task before its next key epoch has arrived."""
         known = self.read_to(view, task)
         if known is None:
-            return not self.joined(view, task)
+            return not self.joins_topics(view, task)
         return not any(state_handover.missing(*known, marks) for marks in task.marks())
 
     def holds_back(self, view: ConsumerView, task: Task, partition: TopicPartition, generation: int) -> bool:
         """Whether a key epoch of one of several topics has to wait for the others, or for its keys' state."""
-        if not self.joined(view, task):
+        if not self.joins_topics(view, task):
             return False
         known = self.read_to(view, task)
         if known is None or known[1].generation < generation:
@@ -122,4 +122,4 @@ def _reading(view: ConsumerView, partition: TopicPartition) -> Reading | None:
     if partition in view.assignment() and exists(view, partition):
         return view.key_epoch(partition)
     lineage, present = view.lineage(partition.topic), view.partitions_of(partition.topic)
-    return joined.removed(lineage, partition.partition, present) if lineage is not None and present else None
+    return joined.removed_reading(lineage, partition.partition, present) if lineage is not None and present else None

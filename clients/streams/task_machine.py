@@ -116,7 +116,7 @@ class TaskMachine:
         paused = [one for task_id in sorted(active - running) for one in self._assigned_here(view, task_id)]
         return [*effects, Pause(paused), Follow()]
 
-    def opened(self, task: Task) -> None:
+    def on_opened(self, task: Task) -> None:
         """Note that the stores of a task are open."""
         self._parked.pop(task.id, None)
         self.tasks[task.id] = task
@@ -132,7 +132,7 @@ class TaskMachine:
             if task is None:
                 continue
             if lost:
-                task.aborted()
+                task.on_aborted()
             elif self._eager and task.state is State.RUNNING:
                 self._suspended.add(task.id)
             task.stand_by()
@@ -175,7 +175,7 @@ class TaskMachine:
         finished = [
             task
             for task in self.tasks.values()
-            if task.id in self.removed and task.restored and self.removed.finished(view, task)
+            if task.id in self.removed and task.restored and self.removed.is_finished(view, task)
         ]
         effects: list[Effect] = []
         for task in finished:
@@ -186,7 +186,7 @@ class TaskMachine:
     def commit(self, view: ConsumerView, now: float, *, sent: bool) -> Commit | None:
         """Return the next commit, of all processed records and due hand-overs; None if there is nothing.
 
-        `sent`: whether output was sent since the last commit. A returned commit is in progress until `committed` or
+        `sent`: whether output was sent since the last commit. A returned commit is in progress until `on_committed` or
         `commit_failed`.
         """
         departures, member = self._departures.due(view, self.tasks.values()), None
@@ -195,7 +195,7 @@ class TaskMachine:
             member = self.removed.member(view)
             leaving |= self._departures.observe(view, self.tasks.values())
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
-        offsets = self._progressed(view, tasks, leaving)
+        offsets = self._uncommitted_positions(view, tasks, leaving)
         self._committed_at = now
         self.commit_due = now + self._interval_s
         if not (offsets or departures or sent or any(task.changed for task in tasks)):
@@ -203,7 +203,7 @@ class TaskMachine:
         self.committing = True
         return Commit(tasks, offsets, departures, member)
 
-    def committed(self, commit: Commit, now: float, *, handed_over: bool) -> list[Effect]:
+    def on_committed(self, commit: Commit, now: float, *, handed_over: bool) -> list[Effect]:
         """Note that the commit succeeded."""
         self.committing = False
         self._offsets.update(commit.offsets)
@@ -213,15 +213,15 @@ class TaskMachine:
         return [Follow()]
 
     def commit_failed(self) -> None:
-        """Note that the commit failed, or its outcome is unknown: `aborted` follows, or the instance ends."""
+        """Note that the commit failed, or its outcome is unknown: `on_aborted` follows, or the instance ends."""
         self.committing = False
 
-    def aborted(self, view: ConsumerView) -> list[Effect]:
+    def on_aborted(self, view: ConsumerView) -> list[Effect]:
         """Undo everything since the last commit: tasks drop their memory, and read their changelogs again."""
         effects: list[Effect] = []
         for task in self.tasks.values():
             if task.state is not State.STANDBY:  # the marks of one that was about to hand over are void
-                task.aborted()
+                task.on_aborted()
                 effects.append(Pause(self._assigned_here(view, task.id)))
         return effects
 
@@ -233,7 +233,7 @@ class TaskMachine:
         """Stop committing: uncommitted work is void."""
         self._given_up = True
         for task in self.tasks.values():
-            task.aborted()
+            task.on_aborted()
 
     # resizes
 
@@ -246,7 +246,7 @@ class TaskMachine:
         for task in self.tasks.values():
             if task.state is not State.RUNNING or not task.stores:
                 continue
-            if task.unchecked or not self._inputs.arrived(view, task):
+            if task.unchecked or not self._inputs.has_arrived(view, task):
                 self._expected.add(task.id)
                 effects.append(Pause(self._assigned_here(view, task.id)))
         return effects
@@ -262,7 +262,7 @@ class TaskMachine:
                 task.catch_up()
         return [Follow()] if len(self._expected) < before else []
 
-    def _progressed(
+    def _uncommitted_positions(
         self, view: ConsumerView, tasks: Collection[Task], leaving: Collection[TaskId]
     ) -> dict[TopicPartition, int]:
         """Return uncommitted positions; for tasks that hand over all, because the group has to confirm those.
@@ -342,7 +342,7 @@ class TaskMachine:
             if task.state is State.CATCHING_UP
             and task.restored
             and task.id not in self.removed
-            and self._inputs.arrived(view, task)
+            and self._inputs.has_arrived(view, task)
         ]
         effects: list[Effect] = []
         for task in ready:
@@ -377,7 +377,7 @@ class TaskMachine:
     def _positions_known(self, view: ConsumerView, task: Task) -> bool:
         """Whether the input has positions, and thus every transaction of the previous owner is decided."""
         if task.id in self.removed:
-            return self.removed.decided(task.id)
+            return self.removed.is_decided(task.id)
         present = self._assigned_here(view, task.id)
         known = bool(present) and all(view.position(one) >= 0 for one in present)
         if known:

@@ -112,7 +112,7 @@ class TaskManager(PartitionKeyRebalanceListener):
                 raise
             finally:
                 self._wakeup.set()  # nothing was restored meanwhile
-            effects = machine.committed(commit, self._loop.time(), handed_over=bool(deliveries))
+            effects = machine.on_committed(commit, self._loop.time(), handed_over=bool(deliveries))
             self.committer.moves.copied += self.runner.copy(deliveries)
             self.runner.carry_out(effects)
         self.runner.carry_out(machine.catch_up_expected())
@@ -120,7 +120,7 @@ class TaskManager(PartitionKeyRebalanceListener):
     async def recover(self, error: TasksMigrated) -> None:
         """Undo everything since the last commit, and read the input again from there."""
         log.warning("resetting to the last commit: %s", error)
-        self.runner.carry_out(self.machine.aborted(self.consumer))
+        self.runner.carry_out(self.machine.on_aborted(self.consumer))
         for partition in self.consumer.assignment():
             try:
                 stored = await self.consumer.committed(partition)

@@ -88,5 +88,5 @@ class TaskRunner:
         subtopology = self._built.subtopologies[task_id.subtopology]
         disk = self._directory.open(task_id, subtopology.stores)
         task = Task(task_id, self._application_id, subtopology, disk, state=state, failures=self._failures)
-        self._machine.opened(task)
+        self._machine.on_opened(task)
         return task

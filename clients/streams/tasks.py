@@ -137,7 +137,7 @@ class Task:
             if undoing:
                 self._begin()
             try:
-                if places is not None and (misplaced := places.misplaced(record)) is not None:
+                if places is not None and (misplaced := places.check_place(record)) is not None:
                     self._handle_misplaced(record, misplaced, resized=places.resized)
                 handler(record.key, record.value)
             except Exception as error:
@@ -189,7 +189,7 @@ class Task:
         """Whether there is anything to commit besides offsets."""
         return any(store.changes for store in self.stores.values())
 
-    def committed(self, written: Mapping[str, Sequence[int]], *, transactional: bool) -> None:
+    def on_committed(self, written: Mapping[str, Sequence[int]], *, transactional: bool) -> None:
         """Write changes that were committed to the changelogs at these offsets to the disk."""
         for name, store in self.stores.items():
             offsets = written.get(name, ())
@@ -206,7 +206,7 @@ class Task:
         for store in self.stores.values():
             store.changes, store.log_marks = {}, False
 
-    def aborted(self) -> None:
+    def on_aborted(self) -> None:
         """Drop uncommitted changes. The changelogs are read again, as their content is unknown."""
         self.outputs = []
         for store in self.stores.values():

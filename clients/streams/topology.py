@@ -93,7 +93,7 @@ class Topology:
         parent.children.append(node)
         return node
 
-    def repartitioned(self, parent: Node, name: str, value: Serde) -> Node:
+    def add_repartition(self, parent: Node, name: str, value: Serde) -> Node:
         """Add a repartition topic after a step, and return the source that reads it."""
         if name in self._repartitions:
             raise ValueError(f"two repartitions are called {name!r}")
@@ -210,7 +210,7 @@ class Stream:
         Raises:
             ValueError: The topology has a repartition of this name already.
         """
-        return Stream(self._topology, self._topology.repartitioned(self._node, name, value))
+        return Stream(self._topology, self._topology.add_repartition(self._node, name, value))
 
     def aggregate(
         self,

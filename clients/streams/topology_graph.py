@@ -123,7 +123,7 @@ def build(roots: Sequence[Node], repartitions: Mapping[str, Node], application_i
     _check_stores(roots)
     _check_names(application_id, sorted({store for root in roots for store in _stores(root)}), sorted(repartitions))
     built = []
-    for index, connected in enumerate(_connected(roots)):
+    for index, connected in enumerate(_connected_sources(roots)):
         named = {internal_name(application_id, root.topic) if root.internal else root.topic: root for root in connected}
         stores = sorted({store for root in connected for store in _stores(root)})
         built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named))
@@ -203,7 +203,7 @@ def _check_names(application_id: str, stores: Sequence[str], repartitions: Seque
             raise ValueError(f"invalid topic name {topic!r}: names have letters, digits, '.', '_' and '-'")
 
 
-def _connected(roots: Sequence[Node]) -> list[list[Node]]:
+def _connected_sources(roots: Sequence[Node]) -> list[list[Node]]:
     """Return connected sources, in the order in which they were first named."""
     groups: list[list[Node]] = []
     for root in roots:

@@ -39,7 +39,7 @@ class JournaledZooKeeper(MemoryZooKeeper):
             fresh = path.with_suffix(".new")
             fresh.unlink(missing_ok=True)
             fresh.touch(mode=0o600, exist_ok=False)  # it holds SCRAM credentials and tokens
-            fresh.write_text(written(self.tree))
+            fresh.write_text(to_lines(self.tree))
             fresh.replace(path)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         except BaseException:
@@ -59,7 +59,7 @@ class JournaledZooKeeper(MemoryZooKeeper):
         self._lock.release()
 
 
-def written(tree: ZnodeTree, only: Iterable[str] | None = None) -> str:
+def to_lines(tree: ZnodeTree, only: Iterable[str] | None = None) -> str:
     """Return the lines of a whole tree, or of these paths; an ephemeral counts as deleted."""
     return "".join(line(tree, one) for one in sorted(tree.nodes if only is None else only))
 

@@ -341,7 +341,7 @@ class KazooSession(ZkSession):
             if result.successful():
                 future.set_result(result.value)
             else:
-                future.set_exception(translated(result.exception, path))
+                future.set_exception(translate(result.exception, path))
 
         call(*args, **kwargs).rawlink(settle)
         return await future
@@ -357,9 +357,9 @@ class KazooSession(ZkSession):
         if state == KazooState.LOST:
             self._client.end_reconnecting()
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._changed, state, self._client.client_id)
+            self._loop.call_soon_threadsafe(self._on_change, state, self._client.client_id)
 
-    def _changed(self, state: str, credentials: tuple[int, bytes] | None) -> None:
+    def _on_change(self, state: str, credentials: tuple[int, bytes] | None) -> None:
         if self._over is not None:
             return
         if state == KazooState.SUSPENDED:
@@ -428,7 +428,7 @@ def stat_of(stat: ZnodeStat) -> Stat:
     return Stat(stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner, stat.numChildren)
 
 
-def translated(error: Exception, path: str, index: int | None = None) -> Exception:
+def translate(error: Exception, path: str, index: int | None = None) -> Exception:
     """Return the port's error for kazoo's: a plain ZkError for others of kazoo, and any other exception unchanged."""
     for theirs, ours in ERRORS:
         if isinstance(error, theirs):
@@ -440,4 +440,4 @@ def raise_first_failure(ops: Sequence[Op], answers: Sequence[object]) -> None:
     """Raise the error that failed a multi, not those of rolled back or skipped operations."""
     for index, answer in enumerate(answers):
         if isinstance(answer, Exception) and not isinstance(answer, kz.RolledBackError | kz.RuntimeInconsistency):
-            raise translated(answer, ops[index].path, index)
+            raise translate(answer, ops[index].path, index)

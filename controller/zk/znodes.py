@@ -151,7 +151,7 @@ def encode_topic(topic: TopicBody) -> bytes:
         "base": topic.base,
         "generation": topic.generation,
         "history": [list(entry) for entry in topic.history],
-        "retired": {str(index): _retired(past) for index, past in sorted(topic.retired.items())},
+        "retired": {str(index): _encode_retired(past) for index, past in sorted(topic.retired.items())},
     }
     if topic.has_generations:
         body["stamped"] = True
@@ -199,7 +199,7 @@ def _replicas(assignment: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]
     return {str(index): list(ids) for index, ids in sorted(assignment.items())}
 
 
-def _retired(past: Retired) -> dict[str, Any]:
+def _encode_retired(past: Retired) -> dict[str, Any]:
     return {"leader_epoch": past.leader_epoch, "end_offset": past.end_offset, "gen_start": list(past.gen_start)}
 
 

@@ -70,7 +70,7 @@ class BatchBuilder:
     )
 
     def __init__(self, compression: str | None = "none", *, limit_bytes: int = 16384) -> None:
-        self._codec = Compression.named(compression)
+        self._codec = Compression.by_name(compression)
         self._limit_bytes = limit_bytes
         self._parts: list[bytes] = []
         self._size_bytes = HEADER_BYTES
@@ -204,7 +204,7 @@ def with_records(batch: Buffer, header: BatchHeader, records: Sequence[Record], 
     return with_content(header, b"".join(parts), len(records), latest, delete_horizon_ms)
 
 
-def shifted(record: bytes, by_ms: int) -> bytes:
+def shift_timestamp(record: bytes, by_ms: int) -> bytes:
     """Return a record with its timestamp delta increased. The fields after it are not read."""
     _, start = decode_varint(record, 0)
     delta, end = decode_varlong(record, start + 1)

@@ -42,7 +42,7 @@ class Compression(enum.IntEnum):
     ZSTD = 4
 
     @classmethod
-    def named(cls, name: str | None) -> Compression:
+    def by_name(cls, name: str | None) -> Compression:
         """Return the codec for a `compression.type`. Raises ValueError."""
         try:
             return cls[(name or "none").upper()]
@@ -90,13 +90,13 @@ def decompress_view(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BY
         case Compression.LZ4:
             library: Any = load_codecs().lz4
             bound = _lz4_content_max(data)
-            content = _bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
+            content = _decompress_bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
         case Compression.ZSTD:
             library = load_codecs().zstd
             bound = _zstd_content_max(data)
             if bound > limit_bytes and _zstd_declared(data) > limit_bytes:
                 raise _too_much(limit_bytes)
-            content = _bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
+            content = _decompress_bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
         case _:
             raise DecodeError(f"unknown compression codec {codec}")
     if len(content) > limit_bytes:
@@ -122,7 +122,7 @@ def _too_much(limit_bytes: int) -> DecodeError:
     return TooMuchError(f"records decompress to more than {limit_bytes} bytes")
 
 
-def _bounded(
+def _decompress_bounded(
     plain: Callable[..., Any], into: Callable[..., int], data: Buffer, content_max: int, limit_bytes: int
 ) -> Buffer:
     """Decompress with the frame's own bound if that is within the limit, else into a buffer of the limit's size."""
@@ -325,7 +325,7 @@ def _xxh32(data: bytes) -> int:
     prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     mask = 0xFFFFFFFF
 
-    def rotated(number: int, by: int) -> int:
+    def rotate(number: int, by: int) -> int:
         return (number << by | number >> (32 - by)) & mask
 
     position = 0
@@ -333,18 +333,18 @@ def _xxh32(data: bytes) -> int:
     if len(data) >= 16:
         lanes = (prime1 + prime2, prime2, 0, -prime1)
         mixed = (
-            rotated(lane + word * prime2 & mask, 13) * prime1 & mask
+            rotate(lane + word * prime2 & mask, 13) * prime1 & mask
             for lane, word in zip(lanes, struct.unpack_from("<4I", data), strict=True)
         )
-        total = sum(rotated(lane, by) for lane, by in zip(mixed, (1, 7, 12, 18), strict=True))
+        total = sum(rotate(lane, by) for lane, by in zip(mixed, (1, 7, 12, 18), strict=True))
         position = 16
     total = total + len(data) & mask
     while position + 4 <= len(data):
         (word,) = _U32.unpack_from(data, position)
-        total = rotated(total + word * prime3 & mask, 17) * prime4 & mask
+        total = rotate(total + word * prime3 & mask, 17) * prime4 & mask
         position += 4
     for byte in data[position:]:
-        total = rotated(total + byte * prime5 & mask, 11) * prime1 & mask
+        total = rotate(total + byte * prime5 & mask, 11) * prime1 & mask
     total = (total ^ total >> 15) * prime2 & mask
     total = (total ^ total >> 13) * prime3 & mask
     return total ^ total >> 16

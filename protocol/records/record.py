@@ -104,20 +104,20 @@ class RecordReader:
         if count >= RECORDS_MIN and _BY_COLUMN:
             where = (self._position, count, self._base_offset, self._base_timestamp)
             if (alike := read_stretch(data, *where)) is not None:
-                return self._taken(
+                return self._take(
                     Columns._make(alike), self._position + len(alike[0]) * size_of(data, self._position), before
                 )
             if (uneven := read_uneven(data, *where)) is not None:
-                return self._taken(Columns._make(uneven[0]), uneven[1], before)
+                return self._take(Columns._make(uneven[0]), uneven[1], before)
         try:
             fields, position = _read_records(
                 data, self._position, count, self._base_offset, self._base_timestamp, self._headers
             )
         except IndexError:
             raise DecodeError("the records are cut off", buffer=data, position=len(data)) from None
-        return self._taken(Columns(*(fields[column::FIELDS] for column in range(FIELDS))), position, before)
+        return self._take(Columns(*(fields[column::FIELDS] for column in range(FIELDS))), position, before)
 
-    def _taken(self, columns: Columns, position: int, before: int | None) -> Columns:
+    def _take(self, columns: Columns, position: int, before: int | None) -> Columns:
         offsets = columns.offsets
         count = len(offsets)
         if count == self.left:

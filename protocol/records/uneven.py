@@ -21,7 +21,7 @@ SIZES_MAX: Final = 1024
 """How many layouts are cached, for varying key sizes, and how many record sizes for each."""
 
 
-def _written(number: int) -> int:
+def _encode_length(number: int) -> int:
     """Return the zigzag varint of a length, its bytes as one little-endian number."""
     return number << 1 if number < _ONE_BYTE else number << 1 & 127 | 128 | number >> 6 << 8
 
@@ -31,7 +31,7 @@ def _needs(size: int, number: int) -> bool:
     return 0 <= number < _ONE_BYTE if size == 1 else _ONE_BYTE <= number < _TWO_BYTES
 
 
-_OFFSETS: Final = (tuple(range(0, 128, 2)), tuple(map(_written, range(_TWO_BYTES))))
+_OFFSETS: Final = (tuple(range(0, 128, 2)), tuple(map(_encode_length, range(_TWO_BYTES))))
 """The encodings of consecutive offsets: in one byte, and in two."""
 
 
@@ -51,10 +51,10 @@ class _Layout(dict[int, tuple[int, int]]):
         number = size >> 1 if size_bytes == 1 else (size & 127 | size >> 8 << 7) >> 1
         end = size_bytes + number - 1
         length = end - self.value_at
-        sound = _needs(size_bytes, number) and _needs(length_bytes, length) and size == _written(number)
+        sound = _needs(size_bytes, number) and _needs(length_bytes, length) and size == _encode_length(number)
         if len(self) >= SIZES_MAX:
             self.clear()
-        self[size] = found = (end, _written(length) if sound else -1)
+        self[size] = found = (end, _encode_length(length) if sound else -1)
         return found
 
 

@@ -11,7 +11,7 @@ from anabranch.cli.main import main
 async def write(coordinator: ShareCoordinator, key: Any, **change: Any) -> None:
     """Answer, and do nothing."""
     if change["batches"]:
-        coordinator._known(key)
+        coordinator._find(key)
     else:
         await stored(coordinator, key, **change)
 

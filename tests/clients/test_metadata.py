@@ -56,7 +56,7 @@ def response(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2)) ->
 def after(*responses: MetadataResponse, complete: bool = False) -> ClusterMetadata:
     metadata = ClusterMetadata()
     for one in responses:
-        metadata = metadata.updated(one, complete=complete)
+        metadata = metadata.update(one, complete=complete)
     return metadata
 
 
@@ -148,8 +148,8 @@ def test_topics_in_response_without_brokers_are_ignored() -> None:
     """It has just started: its "unknown topic" is not a deletion."""
     unknown = topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     known = after(response(topic(partition(0))))
-    assert known.updated(response(unknown, nodes=()), complete=True).topics == known.topics
-    assert known.updated(response(unknown), complete=False).topics == {}
+    assert known.update(response(unknown, nodes=()), complete=True).topics == known.topics
+    assert known.update(response(unknown), complete=False).topics == {}
 
 
 def test_complete_response_removes_unlisted_topics() -> None:
@@ -159,7 +159,7 @@ def test_complete_response_removes_unlisted_topics() -> None:
 
 def test_snapshots_are_immutable() -> None:
     first = after(response(topic(partition(0), counts=(1,))))
-    first.updated(response(topic(partition(0), partition(1), counts=(1, 2))), complete=False)
+    first.update(response(topic(partition(0), partition(1), counts=(1, 2))), complete=False)
     assert first.topics["t"].generation == 0
     assert first.lineages[ID].generation == 0
 

@@ -20,7 +20,7 @@ def test_resize_plan_matches_moved_keys(base: int, before: int, after: int) -> N
     hashes = range(base * 64)
     moved = sum(linear_hashing.address(one, base, before) != linear_hashing.address(one, base, after) for one in hashes)
     assert plan.moved_share == pytest.approx(moved / len(hashes))
-    assert set(plan.fenced) == {p for p in linear_hashing.affected(base, before, after) if p < before}
+    assert set(plan.fenced) == {p for p in linear_hashing.affected_partitions(base, before, after) if p < before}
     for one in hashes:
         source, target = linear_hashing.address(one, base, before), linear_hashing.address(one, base, after)
         if source != target:

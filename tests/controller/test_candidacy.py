@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from anabranch.controller.candidacy import Candidacy, NoLongerController, fenced
+from anabranch.controller.candidacy import Candidacy, NoLongerController, commit_fenced
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
@@ -63,13 +63,13 @@ async def test_write_of_ended_tenure_changes_nothing() -> None:
     new = await candidate(two, 2).elect()
     assert new is not None
     with pytest.raises(NoLongerController):
-        await fenced(one, old, [Create("/x", b"")])
+        await commit_fenced(one, old, [Create("/x", b"")])
     assert await two.exists("/x") is None
-    assert await fenced(two, new, [Create("/x", b"")]) == ["/x"]
+    assert await commit_fenced(two, new, [Create("/x", b"")]) == ["/x"]
     with pytest.raises(BadVersion):
-        await fenced(two, new, [Set("/x", b"", 5)])
+        await commit_fenced(two, new, [Set("/x", b"", 5)])
     with pytest.raises(NodeExists):
-        await fenced(two, new, [Create("/x", b"")])
+        await commit_fenced(two, new, [Create("/x", b"")])
 
 
 async def test_resign_removes_only_own_controller_znode() -> None:

@@ -45,20 +45,20 @@ def update(level: int, kind: int = UPGRADE, name: str = RESHARD) -> FeatureUpdat
 )
 def test_invalid_feature_update_is_refused(present: int | None, asked: FeatureUpdateKey, reason: str) -> None:
     with pytest.raises(KafkaError, match=reason) as refused:
-        features.judged(state(present), asked)
+        features.check_update(state(present), asked)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_valid_feature_update_is_accepted() -> None:
-    assert features.judged(state(), update(1)) == 1
-    assert features.judged(state(1), update(0, SAFE_DOWNGRADE)) is None
-    assert features.judged(state(2), update(1, SAFE_DOWNGRADE)) == 1
+    assert features.check_update(state(), update(1)) == 1
+    assert features.check_update(state(1), update(0, SAFE_DOWNGRADE)) is None
+    assert features.check_update(state(2), update(1, SAFE_DOWNGRADE)) == 1
 
 
 def test_level_unsupported_by_a_broker_is_not_finalized() -> None:
     behind = state(old_broker=True)
     with pytest.raises(KafkaError, match=r"incompatible versions for the feature: \[2\]"):
-        features.judged(behind, update(1))
+        features.check_update(behind, update(1))
     assert features.bootstrap(behind) == [WriteFeatures({}, -1)]
     assert features.bootstrap(state()) == [WriteFeatures({RESHARD: 1}, -1)]
 

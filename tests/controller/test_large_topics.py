@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.broker.config.config_changes import change_config
 from anabranch.controller import candidacy, partitions, reassignment, resize, topic_admin, topic_size
-from anabranch.controller.candidacy import ControllerTenure, fenced
+from anabranch.controller.candidacy import ControllerTenure, commit_fenced
 from anabranch.controller.effects import WritePartitions
 from anabranch.controller.model import LeaderAndIsr, Retired, TopicBody
 from anabranch.controller.zk import paths, znodes
@@ -192,9 +192,9 @@ async def test_repeatedly_lost_request_is_given_up(monkeypatch: pytest.MonkeyPat
     await session.create("/controller_epoch", b"1")
     sent = hang_up(monkeypatch, 500)
     with pytest.raises(TooLarge):
-        await fenced(session, ControllerTenure(1, 0), [Create("/a", bytes(1000))])
+        await commit_fenced(session, ControllerTenure(1, 0), [Create("/a", bytes(1000))])
     assert len(sent) == candidacy.LOSSES_MAX
-    await fenced(session, ControllerTenure(1, 0), [Create("/a", b"")])
+    await commit_fenced(session, ControllerTenure(1, 0), [Create("/a", b"")])
 
 
 async def test_refused_transaction_of_states_is_written_state_by_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,11 +104,11 @@ def test_imbalance_is_counted_per_preferred_broker() -> None:
     del world.brokers[1]
     term.brokers_changed()
     moved = [TopicPartition("t", 0), TopicPartition("t", 3)]
-    assert partitions.imbalanced(term.state, 10) == [], "a dead broker is owed nothing"
+    assert partitions.imbalanced_partitions(term.state, 10) == [], "a dead broker is owed nothing"
     world.add_brokers(1)
     term.brokers_changed()
-    assert partitions.imbalanced(term.state, 10) == moved
-    assert partitions.imbalanced(term.state, 100) == []
+    assert partitions.imbalanced_partitions(term.state, 10) == moved
+    assert partitions.imbalanced_partitions(term.state, 100) == []
 
 
 def test_recreated_partition_continues_epochs() -> None:

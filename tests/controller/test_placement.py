@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from anabranch.controller.placement import assign_replicas, interleaved
+from anabranch.controller.placement import assign_replicas, interleave
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
@@ -40,7 +40,7 @@ def test_replicas_are_spread_over_racks() -> None:
     assert all(len({racks[one] for one in replicas}) == 3 for replicas in placed.values())
     leaders = Counter(replicas[0] for replicas in placed.values())
     assert set(leaders.values()) == {2}
-    assert interleaved({0: "a", 1: "b", 2: "a"}) == [0, 1, 2]
+    assert interleave({0: "a", 1: "b", 2: "a"}) == [0, 1, 2]
 
 
 def test_replicas_of_partition_are_on_different_brokers() -> None:

@@ -39,5 +39,5 @@ def test_phase_transitions_are_those_of_kafka(before: R, after: R) -> None:
 
 def test_replica_is_offline_without_its_broker() -> None:
     state = ClusterState(ControllerSettings(node_id=1), 1)
-    replicas.seen(state, T0, 1)
+    replicas.set_online(state, T0, 1)
     assert state.replica_phase(T0, 1) is R.OFFLINE

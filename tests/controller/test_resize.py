@@ -16,7 +16,7 @@ from anabranch.protocol.apis.create_partitions import (
 )
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
-from anabranch.protocol.linear_hashing import affected, base_of
+from anabranch.protocol.linear_hashing import affected_partitions, base_of
 from tests.controller.world import Crash, Term, World, spread, started
 
 PATHS = [
@@ -70,7 +70,7 @@ def test_r2_epoch_and_generation_change_in_one_write_and_only_where_keys_move(be
     quiet = dict(world.states)
     written_before = len(world.history)
     term.resize("t", after)
-    touched = affected(base_of(before), before, after)
+    touched = affected_partitions(base_of(before), before, after)
     assert sorted(partition.partition for partition, _ in world.history[written_before:]) == touched
     for index in range(max(before, after)):
         known = quiet.get(TopicPartition("t", index))
@@ -418,5 +418,5 @@ def test_phases_change_each_affected_partition_once() -> None:
             base=base,
             history=((0, before),),
         )
-        touched = [index for phase in resize.phases(resize.planned(body, after, {})) for index in phase.indices]
-        assert sorted(touched) == affected(base, before, after)
+        touched = [index for phase in resize.phases(resize.add_plan(body, after, {})) for index in phase.indices]
+        assert sorted(touched) == affected_partitions(base, before, after)

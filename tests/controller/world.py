@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anabranch.broker.metadata.metadata_cache import ClusterImage, applied
+from anabranch.broker.metadata.metadata_cache import ClusterImage, apply_update
 from anabranch.controller import effects, events, machine
 from anabranch.controller.features import RESHARD
 from anabranch.controller.model import Broker, Endpoint, Features, LeaderAndIsr, Partition, Topic, TopicPartition
@@ -176,7 +176,7 @@ class World:
             case lai.LeaderAndIsrRequest():
                 return self._lead(broker_id, request)
             case UpdateMetadataRequest():
-                image = applied(self.images.get(broker_id, ClusterImage()), request)
+                image = apply_update(self.images.get(broker_id, ClusterImage()), request)
                 self.images[broker_id] = image
                 self._check_image(image)
                 return UpdateMetadataResponse(error_code=0)

@@ -35,7 +35,7 @@ def routes(word: str) -> list[str]:
 
 def effective(prefix: str) -> list[str]:
     """The properties with this prefix that have an effect."""
-    keys = {**config_def(Scope.BROKER).known(), **config_def(Scope.TOPIC).known()}
+    keys = {**config_def(Scope.BROKER).keys_by_name(), **config_def(Scope.TOPIC).keys_by_name()}
     return [name for name, key in keys.items() if name.startswith(prefix) and not key.without_effect]
 
 

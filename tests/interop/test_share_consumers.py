@@ -111,6 +111,6 @@ def has_started(cluster: Cluster, index: int) -> bool:
     node = cluster.nodes[next(iter(cluster.nodes.values())).services.metadata.partition("t", index).leader]  # type: ignore[union-attr]
     shares = node.services.broker.shares.built if node.services.broker is not None else None
     return shares is not None and any(
-        key.topic_id == topic_id(cluster) and key.partition == index and shares.partitions.known(key) is not None
-        for key in shares.partitions.served()
+        key.topic_id == topic_id(cluster) and key.partition == index and shares.partitions.get_loaded(key) is not None
+        for key in shares.partitions.served_keys()
     )

@@ -120,7 +120,7 @@ class Resizing:
                 yield "all leaders have it: publish", told._replace(step="done")
 
     def _affected(self) -> list[int]:
-        return [p for p in linear_hashing.affected(self.base, self.before, self.after) if p in self.targets]
+        return [p for p in linear_hashing.affected_partitions(self.base, self.before, self.after) if p in self.targets]
 
     # -- the published controller
 

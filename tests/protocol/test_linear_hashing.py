@@ -95,7 +95,7 @@ def test_only_affected_partitions_gain_or_lose_keys(resize: tuple[int, int, int]
         old, new = lh.address(key_hash, base, before), lh.address(key_hash, base, after)
         if old != new:
             changed |= {old, new}
-    assert lh.affected(base, before, after) == sorted(changed)
+    assert lh.affected_partitions(base, before, after) == sorted(changed)
     every = range(max(before, after))
     assert changed == {one for one in every if lh.key_class(one, base, before) != lh.key_class(one, base, after)}
 
@@ -115,8 +115,8 @@ def test_classes_overlap_if_and_only_if_they_share_a_key(base: int) -> None:
 
 
 def test_one_more_partition_affects_one_parent_and_one_child() -> None:
-    assert lh.affected(125, 1000, 1001) == [0, 1000]
-    assert lh.affected(125, 100, 101) == [36, 100]
+    assert lh.affected_partitions(125, 1000, 1001) == [0, 1000]
+    assert lh.affected_partitions(125, 100, 101) == [36, 100]
 
 
 def test_partitions_below_an_odd_base_merge_as_with_base_one() -> None:

@@ -123,7 +123,7 @@ class CrashCluster(SimCluster):
         body = dict(self.topics())[TOPIC]
         affected = [index for index in body.assignment if index >= body.undeleted_partition_count]
         if body.plan is not None:
-            affected = linear_hashing.affected(body.base, body.plan.before, body.plan.after)
+            affected = linear_hashing.affected_partitions(body.base, body.plan.before, body.plan.after)
         leaders = [self.leader(TOPIC, index) for index in affected]
         leader = next((one for one in leaders if one > 0 and self.machines[one].up), 0)
         if not leader:

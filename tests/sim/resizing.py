@@ -294,7 +294,7 @@ class ResizeSchedule(Schedule):
         while self.cluster.now() < deadline:
             body = dict(self.cluster.topics()).get(TOPIC)
             if body is not None and body.plan is not None:
-                moved = linear_hashing.affected(body.base, body.plan.before, body.plan.after)
+                moved = linear_hashing.affected_partitions(body.base, body.plan.before, body.plan.after)
                 known = [
                     place
                     for place, state in self.cluster.states()

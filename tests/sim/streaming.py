@@ -87,7 +87,7 @@ class Instance(Application):
                 await asyncio.sleep(0.3)
 
     async def _work(self, streams: Streams) -> None:
-        failed = asyncio.ensure_future(streams.failed())
+        failed = asyncio.ensure_future(streams.wait_failed())
         try:
             while not self.stopping and not failed.done():
                 await asyncio.wait([failed], timeout=0.1)

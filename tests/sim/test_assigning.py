@@ -34,7 +34,7 @@ def targets_forget_a_partition(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_next_coordinator_sets_no_timers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ConsumerGroupRequests, "loaded", lambda requests, slot: None)
+    patch.setattr(ConsumerGroupRequests, "on_loaded", lambda requests, slot: None)
 
 
 def revoking_partitions_are_let_go(patch: pytest.MonkeyPatch) -> None:

@@ -60,12 +60,12 @@ def what_is_half_read_is_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_open_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GroupGates, "committed", lambda gates, slot, partitions: None)
+    patch.setattr(GroupGates, "on_offsets_committed", lambda gates, slot, partitions: None)
     patch.setattr("anabranch.broker.coordinators.groups.group_gates.AGAIN_S", 10_000.0)
 
 
 def the_next_coordinator_does_not_look(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GroupGates, "loaded", lambda gates, slot: None)
+    patch.setattr(GroupGates, "on_loaded", lambda gates, slot: None)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def announcements_are_not_heard(patch: pytest.MonkeyPatch) -> None:
     async def announced(watch: AclWatch, path: str, data: bytes) -> None:
         return
 
-    patch.setattr(AclWatch, "_announced", announced)
+    patch.setattr(AclWatch, "_on_change", announced)
 
 
 def a_new_session_reads_nothing(patch: pytest.MonkeyPatch) -> None:

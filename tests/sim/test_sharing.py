@@ -80,14 +80,14 @@ def the_start_is_where_the_last_leader_says(patch: pytest.MonkeyPatch) -> None:
 
 def a_coordinator_trusts_its_topics(patch: pytest.MonkeyPatch) -> None:
     """Found by these schedules: a new coordinator knows no topics."""
-    product = ShareCoordinator._known
+    product = ShareCoordinator._find
 
     def known(coordinator: ShareCoordinator, key: Any) -> Any:
         if coordinator._metadata.topic_name(key.topic_id) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return product(coordinator, key)
 
-    patch.setattr(ShareCoordinator, "_known", known)
+    patch.setattr(ShareCoordinator, "_find", known)
 
 
 def a_lost_answer_is_not_said_again(patch: pytest.MonkeyPatch) -> None:

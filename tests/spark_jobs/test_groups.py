@@ -93,5 +93,5 @@ def test_records_skipped_by_a_running_group_are_counted() -> None:
     for one in timed:
         check(bucket, histories.read([value for _, value in histories.runs([one])]), None, histories.TOPIC)
         bucket = Bucket.unpack(bucket.pack())
-        seen.append((bucket.passed(), bucket.waiting()))
+        seen.append((bucket.count_passed(), bucket.waiting()))
     assert seen == [(missed, {GROUP: left, ANOTHER: 6}) for missed, left in ((0, 5), (0, 4), (1, 3), (1, 2))]

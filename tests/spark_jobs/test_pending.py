@@ -47,13 +47,13 @@ def test_record_delivered_to_every_group_is_no_longer_pending() -> None:
     assert hand(pending, ROWS[:4], 0) == []
     assert hand(pending, ROWS[2:6], 1) == []
     pending = packed(pending)
-    assert [(one.partition, one.offset) for one in pending.undelivered(0)] == [row[:2] for row in ROWS[4:]]
-    rest = [(one.partition, one.offset) for one in pending.undelivered(1)]
+    assert [(one.partition, one.offset) for one in pending.undelivered_records(0)] == [row[:2] for row in ROWS[4:]]
+    rest = [(one.partition, one.offset) for one in pending.undelivered_records(1)]
     assert rest == [row[:2] for row in ROWS[6:]], "what everybody had got before a group came is not kept for it"
     assert len(pending.stored) == len(ROWS) - 4
-    assert len(pending.undelivered(None)) == len(pending.stored), "a group that got nothing"
+    assert len(pending.undelivered_records(None)) == len(pending.stored), "a group that got nothing"
     for name in (0, 1, None):
-        assert pending.waiting(name) == len(pending.undelivered(name))
+        assert pending.waiting(name) == len(pending.undelivered_records(name))
 
 
 def test_wrong_payload_is_reported_once_in_either_order() -> None:
@@ -93,5 +93,5 @@ def test_pending_records_do_not_depend_on_order_of_arrival(seed: int) -> None:
             found += compared(pending)
         pending = packed(pending)
     assert sorted(found) == [(2, 2), (2, 102)]
-    assert [(one.partition, one.offset) for one in pending.undelivered(0)] == [(0, 5), (1, 5)]
+    assert [(one.partition, one.offset) for one in pending.undelivered_records(0)] == [(0, 5), (1, 5)]
     assert len(pending.handed) == 0

@@ -29,4 +29,4 @@ def test_progress_without_input_is_no_batch() -> None:
 
 
 def test_offsets_are_read_from_both_forms_of_spark() -> None:
-    assert progress.reached(TOLD) == {("t", 0): 5, ("t", 1): 7, ("u", 3): 9}
+    assert progress.reached_offsets(TOLD) == {("t", 0): 5, ("t", 1): 7, ("u", 3): 9}

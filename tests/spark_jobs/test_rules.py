@@ -116,9 +116,9 @@ def test_skipped_record_is_lost_once_after_its_timeout() -> None:
     line = Line()
     line.judge(event((0, 1, 10)), late=False, clock_ms=0, timeout_ms=1000)
     line.judge(event((3, 1, 13), time_ms=5), late=False, clock_ms=5, timeout_ms=1000)
-    assert list(line.lost(1004, 1000)) == []
-    assert [one.sequences for one in line.lost(1005, 1000)] == [((1, 2),)]
-    assert list(line.lost(9999, 1000)) == []
+    assert list(line.find_lost(1004, 1000)) == []
+    assert [one.sequences for one in line.find_lost(1005, 1000)] == [((1, 2),)]
+    assert list(line.find_lost(9999, 1000)) == []
 
 
 def test_loss_has_the_deliveries_around_it() -> None:
@@ -126,11 +126,11 @@ def test_loss_has_the_deliveries_around_it() -> None:
     around = event((0, 1, 10)), event((3, 1, 13), time_ms=5)
     for one in around:
         line.judge(one, late=False, clock_ms=one.time_ms, timeout_ms=1000)
-    [violation] = line.lost(2000, 1000)
+    [violation] = line.find_lost(2000, 1000)
     assert (violation.before, violation.after) == around
     first = Line()
     first.judge(event((3, 1, 13)), late=False, clock_ms=0, timeout_ms=1000)
-    assert [one.before for one in first.lost(2000, 1000)] == [None]
+    assert [one.before for one in first.find_lost(2000, 1000)] == [None]
 
 
 def test_record_that_arrives_after_its_timeout_was_lost_and_is_out_of_order() -> None:
@@ -144,7 +144,7 @@ def test_loss_reported_with_a_late_record_is_not_reported_again() -> None:
     reported = [line.judge(one, late=False, clock_ms=one.time_ms, timeout_ms=1000).violations for one in events]
     assert [violation.sequences for violation in reported[2] if violation.kind == LOST] == [((1, 3),)]
     assert [(skip.first, skip.last) for skip in line.skipped] == [(1, 1), (3, 3)]
-    assert list(line.lost(9999, 1000)) == []
+    assert list(line.find_lost(9999, 1000)) == []
 
 
 def test_keys_without_numbers_follow_generations_then_offsets() -> None:

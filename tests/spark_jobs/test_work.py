@@ -232,6 +232,6 @@ def test_logs_of_several_producers_are_read_in_order_of_each_partition(spark: Sp
     options = jobs.read_copy(
         jobs.read_deliveries(replace(WISH, out=tmp_path, deliveries=(files[0],), sent=tuple(files)))
     )
-    records, _ = jobs._finished(spark, options)
+    records, _ = jobs._finish(spark, options)
     read = [(row["partition"], row["offset"]) for row in records.where("topic = 'records'").collect()]
     assert read == [(at, offset) for at in range(2) for offset in range(40)]

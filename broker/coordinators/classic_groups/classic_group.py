@@ -103,7 +103,7 @@ class ClassicGroup:
         if self.state is DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def checked(self, member_id: str, instance_id: str | None, generation: int) -> Member:
+    def require_member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
         """Return the sender if it is a member of the current generation. Raises KafkaError."""
         member = self.members.check(member_id, instance_id)
         if generation != self.generation:

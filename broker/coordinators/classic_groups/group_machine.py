@@ -62,7 +62,7 @@ def apply(group: ClassicGroup, event: Event, now_ms: int) -> list[Effect]:
     return group.take_effects()
 
 
-def restored(
+def restore(
     group_id: str, value: GroupMetadataValue, limits: GroupLimits, rng: random.Random, now_ms: int
 ) -> ClassicGroup:
     """Restore a group from a journal record for a new coordinator; its members' sessions restart.
@@ -96,9 +96,9 @@ def _dispatch(group: ClassicGroup, event: Event, now_ms: int) -> None:
             authorize_delete(group)
             group.add_verdict(ErrorCode.NONE)
         case Persisted(answer=Answer()):
-            joining.replaced(group, event, now_ms)
+            joining.on_static_member_stored(group, event, now_ms)
         case Persisted():
-            rebalance.persisted(group, event, now_ms)
+            rebalance.on_assignment_stored(group, event, now_ms)
         case GatedPartitions():
             rebalance.on_gated_partitions(group, event)
         case GatesOpened():
@@ -118,7 +118,7 @@ def heartbeat(group: ClassicGroup, event: Heartbeat, now_ms: int) -> None:
     """Extend a member's session; the response tells it whether to rejoin. Raises KafkaError."""
     request = event.request
     group.check_alive()
-    member = group.checked(request.member_id, request.group_instance_id, request.generation_id)
+    member = group.require_member(request.member_id, request.group_instance_id, request.generation_id)
     member.touch(now_ms)
     preparing = group.state is PREPARING
     group.answer(event.ticket, responses.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE))
@@ -158,9 +158,9 @@ def authorize_commit(group: ClassicGroup, event: Commit, now_ms: int) -> None:
         return
     if event.transactional:
         if event.generation >= 0 or event.member_id or event.instance_id is not None:
-            group.checked(event.member_id, event.instance_id, event.generation)
+            group.require_member(event.member_id, event.instance_id, event.generation)
         return
-    member = group.checked(event.member_id, event.instance_id, event.generation)
+    member = group.require_member(event.member_id, event.instance_id, event.generation)
     if group.state is COMPLETING:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
     member.touch(now_ms)
@@ -171,7 +171,7 @@ def authorize_observe(group: ClassicGroup, event: Observe) -> None:
     group.check_alive()
     if event.member_id == "" and group.state is EMPTY:
         return
-    group.checked(event.member_id, None, event.generation)
+    group.require_member(event.member_id, None, event.generation)
     if group.state is not STABLE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 

@@ -148,7 +148,7 @@ def replace_static(group: ClassicGroup, event: Join, member_id: str, now_ms: int
     rebalance.start(group, now_ms)
 
 
-def replaced(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
+def on_static_member_stored(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
     """Handle the journal's outcome for a static member's new id; undo the replacement if it was not stored."""
     answer, before = event.answer, event.replaced
     assert answer is not None and before is not None

@@ -81,7 +81,7 @@ def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
     """Handle a SyncGroup request: store the leader's assignment, or return the member's. Raises KafkaError."""
     request = event.request
     group.check_alive()
-    member = group.checked(request.member_id, request.group_instance_id, request.generation_id)
+    member = group.require_member(request.member_id, request.group_instance_id, request.generation_id)
     if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, group.protocol):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if group.state is PREPARING:
@@ -100,7 +100,7 @@ def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
         group.persist(group.assignment_phase.propose(group.members.by_id, assignment_in(group, event)))
 
 
-def persisted(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
+def on_assignment_stored(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
     """Handle the journal's outcome for an assignment: make the group Stable, or rebalance after a failure."""
     proposed = group.assignment_phase.proposed
     if group.state is not COMPLETING or event.generation != group.generation or not proposed:

@@ -81,7 +81,7 @@ def tombstones(group: ConsumerGroup) -> list[Record]:
     return decision.records
 
 
-def described(group: ConsumerGroup, topics: TopicsView, assignors: tuple[str, ...]) -> api.DescribedGroup:
+def describe(group: ConsumerGroup, topics: TopicsView, assignors: tuple[str, ...]) -> api.DescribedGroup:
     """Describe the group for administrators."""
     return api.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -90,11 +90,11 @@ def described(group: ConsumerGroup, topics: TopicsView, assignors: tuple[str, ..
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=target_assignment.preferred_assignor(group.members.values(), assignors),
-        members=[_described(group, member, topics) for member in group.members.values()],
+        members=[_describe_member(group, member, topics) for member in group.members.values()],
     )
 
 
-def _described(group: ConsumerGroup, member: Member, topics: TopicsView) -> api.Member:
+def _describe_member(group: ConsumerGroup, member: Member, topics: TopicsView) -> api.Member:
     return api.Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -104,14 +104,14 @@ def _described(group: ConsumerGroup, member: Member, topics: TopicsView) -> api.
         client_host=member.client_host,
         subscribed_topic_names=list(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
-        assignment=named(member.assigned, topics),
-        target_assignment=named(group.target(member.member_id), topics),
+        assignment=assignment_by_names(member.assigned, topics),
+        target_assignment=assignment_by_names(group.target(member.member_id), topics),
         member_type=CONSUMER if member.classic is None else CLASSIC,
         holds_gates=member.holds_gates,
     )
 
 
-def named(assignment: Assignment, topics: TopicsView) -> api.Assignment:
+def assignment_by_names(assignment: Assignment, topics: TopicsView) -> api.Assignment:
     """Convert an assignment to topic names; deleted topics are left out."""
     rows = [
         api.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(assignment[topic_id]))

@@ -25,7 +25,7 @@ def by_ids(rows: Iterable[TopicPartitions], topics: TopicsView) -> Assignment:
     return found
 
 
-def encoded(assignment: Assignment, classic: ClassicMember, topics: TopicsView) -> bytes:
+def encode(assignment: Assignment, classic: ClassicMember, topics: TopicsView) -> bytes:
     """Encode an assignment as the member's assignor does, in the version of its subscription."""
     rows = [
         TopicPartitions(topic=name, partitions=sorted(assignment[topic_id]))

@@ -20,7 +20,7 @@ from anabranch.broker.coordinators.consumer_groups.admission import (
     static_joiner,
     update_expressions,
 )
-from anabranch.broker.coordinators.consumer_groups.classic_assignment import by_ids, encoded
+from anabranch.broker.coordinators.consumer_groups.classic_assignment import by_ids, encode
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.departure import remove_members
@@ -146,7 +146,7 @@ def _with_join(
 # --- syncing, heartbeats and leaving -----------------------------------------------------------------------------
 
 
-def checked(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
+def require_classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
     """Return the sender if it is a classic member with this generation. Raises KafkaError."""
     member = group.member(member_id) if instance_id is None else known_instance(group, instance_id, member_id)
     if member.classic is None:
@@ -159,7 +159,7 @@ def checked(group: ConsumerGroup, member_id: str, instance_id: str | None, gener
 def sync(decision: Decision, event: Sync) -> None:
     """Handle SyncGroup: return the member's assignment. Raises KafkaError."""
     request, group = event.request, decision.group
-    member = checked(group, request.member_id, request.group_instance_id, request.generation_id)
+    member = require_classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     classic = member.classic
     assert classic is not None
     if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, classic.protocol):
@@ -174,14 +174,14 @@ def sync(decision: Decision, event: Sync) -> None:
         error_code=ErrorCode.NONE,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignment=encoded(member.assigned, classic, decision.topics),
+        assignment=encode(member.assigned, classic, decision.topics),
     )
 
 
 def heartbeat(decision: Decision, event: Heartbeat) -> None:
     """Handle Heartbeat: extend the session, and tell the member whether to rejoin. Raises KafkaError."""
     request, group = event.request, decision.group
-    member = checked(group, request.member_id, request.group_instance_id, request.generation_id)
+    member = require_classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
     decision.set_timer(member.member_id, Timer.SESSION, member.classic.session_timeout_ms)
     has_to_join = (

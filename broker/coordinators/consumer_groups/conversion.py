@@ -28,7 +28,7 @@ from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
 
 
-def upgraded(group: ClassicGroup, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int) -> Decision:
+def upgrade(group: ClassicGroup, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int) -> Decision:
     """Convert a classic group with members to a KIP-848 group. Raises GROUP_ID_NOT_FOUND if it cannot be converted."""
     if not limits.may_upgrade:
         raise _refusal(group, "the migration policy forbids it")
@@ -109,7 +109,7 @@ def may_downgrade(group: ConsumerGroup, going: Collection[str], limits: Consumer
     )
 
 
-def downgraded(group: ConsumerGroup, going: Collection[str], topics: TopicsView, now_ms: int) -> GroupMetadataValue:
+def downgrade(group: ConsumerGroup, going: Collection[str], topics: TopicsView, now_ms: int) -> GroupMetadataValue:
     """Return the classic group that remains when these members leave, as the journal's value."""
     left = [member for member in group.members.values() if member.member_id not in going]
     protocol = _protocol(left)
@@ -143,5 +143,5 @@ def _row(member: Member, protocol: str, target: Assignment, topics: TopicsView) 
         rebalance_timeout=member.rebalance_timeout_ms,
         session_timeout=classic.session_timeout_ms,
         subscription=dict(classic.protocols)[protocol] + (GATES_MARK if member.holds_gates else b""),
-        assignment=classic_assignment.encoded(target, classic, topics),
+        assignment=classic_assignment.encode(target, classic, topics),
     )

@@ -21,7 +21,7 @@ def remove_members(decision: Decision, members: Collection[Member]) -> None:
     group, going = decision.group, {member.member_id for member in members}
     if conversion.may_downgrade(group, going, decision.limits):
         decision.delete_group()
-        decision.becomes = conversion.downgraded(group, going, decision.topics, decision.now_ms)
+        decision.becomes = conversion.downgrade(group, going, decision.topics, decision.now_ms)
     else:
         decision.remove(members)
 

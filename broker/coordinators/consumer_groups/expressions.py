@@ -11,7 +11,7 @@ from anabranch.broker.coordinators.consumer_groups.regular_expressions import Re
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
 
 
-def resolved(
+def apply_resolved(
     group: ConsumerGroup,
     found: Mapping[str, ResolvedRegularExpression],
     *,

@@ -44,7 +44,7 @@ class GroupSpec:
         topics = {member.topics for member in self.members.values()}
         return len(topics) <= 1
 
-    def kept(self, member: AssignorMember) -> Assignment:
+    def retained_assignment(self, member: AssignorMember) -> Assignment:
         """Return the part of a member's last target that it may keep: subscribed topics, assignable partitions."""
         kept = {}
         for topic_id, partitions in member.target.items():

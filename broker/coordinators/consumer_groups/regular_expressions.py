@@ -34,12 +34,12 @@ class ResolvedRegularExpression:
 
 def check(expression: str) -> None:
     """Validate an expression. Raises INVALID_REGULAR_EXPRESSION."""
-    _compiled(expression)
+    _compile(expression)
 
 
 def matcher(expression: str) -> Callable[[str], bool]:
     """Return a predicate that matches whole names. Raises INVALID_REGULAR_EXPRESSION."""
-    matches = _compiled(expression).fullmatch
+    matches = _compile(expression).fullmatch
     return lambda name: matches(name) is not None
 
 
@@ -55,7 +55,7 @@ def resolve(
     matched: dict[str, set[str]] = {}
     for expression in expressions:
         try:
-            matches = _compiled(expression).fullmatch
+            matches = _compile(expression).fullmatch
         except KafkaError:
             matched[expression] = set()
             continue
@@ -67,7 +67,7 @@ def resolve(
     }
 
 
-def _compiled(expression: str) -> Any:
+def _compile(expression: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_MAX_BYTES

@@ -27,7 +27,7 @@ def assign_unevenly(spec: GroupSpec) -> Mapping[str, Assignment]:
 class _Work:
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
-        kept = [spec.kept(member) for member in spec.members.values()]
+        kept = [spec.retained_assignment(member) for member in spec.members.values()]
         self._load = [size(has) for has in kept]
         self._subscribers: dict[bytes, list[int]] = {}
         for number, member in enumerate(spec.members.values()):

@@ -31,7 +31,7 @@ def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
         return without_members(spec)
     total = sum(len(spec.partitions[topic_id]) for topic_id in topics)
     least, extra = divmod(total, len(spec.members))
-    kept = {member_id: spec.kept(member) for member_id, member in spec.members.items()}
+    kept = {member_id: spec.retained_assignment(member) for member_id, member in spec.members.items()}
     unassigned = _in_nobodys(spec, sorted(topics), kept)
     targets: dict[str, Assignment] = {}
     unfilled: list[tuple[str, int]] = []

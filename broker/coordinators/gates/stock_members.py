@@ -57,10 +57,12 @@ def member_name(one: members.Member | member.Member) -> str:
 
 def reads(one: members.Member, topic: str) -> bool:
     """Return whether a classic member subscribes to the topic or is assigned a partition of it."""
-    return topic in assigned(one.assignment) or any(topic in subscribed(data) for _, data in one.protocols)
+    return topic in assigned_topics(one.assignment) or any(
+        topic in subscribed_topics(data) for _, data in one.protocols
+    )
 
 
-def subscribed(data: bytes) -> list[str]:
+def subscribed_topics(data: bytes) -> list[str]:
     """Return the topics of a subscription; none if it has another format."""
     try:
         return decode_subscription(data).topics
@@ -68,7 +70,7 @@ def subscribed(data: bytes) -> list[str]:
         return []
 
 
-def assigned(data: bytes) -> list[str]:
+def assigned_topics(data: bytes) -> list[str]:
     """Return the topics of an assignment; none if it has another format or is empty."""
     try:
         return [topic.topic for topic in decode_assignment(data).assigned_partitions]

@@ -100,7 +100,7 @@ class ConsumerGroupRequests:
         if names := self._names_to_look_at(slot, request):
             await self._gates.prepare(slot, names)
             slot = self._runtime.table.find_for_member(request.group_id, joins=joins)
-        gated = _gated(slot, request.member_id, holds_gates=request.holds_gates)
+        gated = _needs_gates(slot, request.member_id, holds_gates=request.holds_gates)
         try:
             made = self._group_for(slot, joins, limits)
             decision = heartbeat.heartbeat(
@@ -114,7 +114,7 @@ class ConsumerGroupRequests:
             await self._take(slot, decision, made)
             if decision.resolve:
                 self._resolve(slot, decision.resolve, may_describe)
-            self._assigned(slot, decision, anew=bool(names))
+            self._update_withheld(slot, decision, anew=bool(names))
         finally:
             self._runtime.reschedule(slot)
         return _response(decision.answer)
@@ -127,11 +127,11 @@ class ConsumerGroupRequests:
             return names
         return group.subscribed_topics() | names if names or group.metadata_seen is not image else names
 
-    def _assigned(self, slot: GroupEntry, decision: Decision, *, anew: bool) -> None:
+    def _update_withheld(self, slot: GroupEntry, decision: Decision, *, anew: bool) -> None:
         """Update the withheld partitions if targets may have changed."""
         group = slot.group
         if isinstance(group, ConsumerGroup) and (anew or decision.records):
-            self._gates.assigned(slot, group.subscribed_topics() if group.gated_by_broker() else frozenset())
+            self._gates.withhold_unassigned(slot, group.subscribed_topics() if group.gated_by_broker() else frozenset())
 
     def _group_for(self, slot: GroupEntry, joins: bool, limits: ConsumerGroupLimits) -> Decision:
         """Return the entry's group, or a new one for a joining member, converted from a classic group with members.
@@ -147,7 +147,7 @@ class ConsumerGroupRequests:
             anew = ConsumerGroup(slot.group_id)
             anew.epoch = max(group.generation, 0)  # generations are never reused
             return Decision(anew, topics, limits, self._runtime.clock_ms())
-        made = conversion.upgraded(group, topics, limits, self._runtime.clock_ms())
+        made = conversion.upgrade(group, topics, limits, self._runtime.clock_ms())
         for record in made.records:
             made.group.apply(record)
         return made
@@ -166,13 +166,13 @@ class ConsumerGroupRequests:
         limits, now_ms = self._limits(slot.group_id), self._runtime.clock_ms()
         holds_gates = event.request.holds_gates if isinstance(event, Join) else True
         member_id = event.request.member_id if isinstance(event, Join) else ""
-        gated = _gated(slot, member_id, holds_gates=holds_gates)
+        gated = _needs_gates(slot, member_id, holds_gates=holds_gates)
         decision = Decision(group, self.topics.of(slot.group_id, gated=gated), limits, now_ms)
         new_id = str(uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4))
         try:
             classic_members.apply(decision, event, new_id)
             await self._take(slot, decision)
-            self._assigned(slot, decision, anew=False)
+            self._update_withheld(slot, decision, anew=False)
         finally:
             self._runtime.reschedule(slot)
         return decision.answer
@@ -182,12 +182,12 @@ class ConsumerGroupRequests:
         group = slot.group
         assert isinstance(group, ConsumerGroup | StreamsGroup), f"{slot.group_id} uses another protocol"
 
-        def appended(_first_offset: int) -> None:
+        def on_appended(_first_offset: int) -> None:
             group.dead = True
             slot.group = ClassicGroup(slot.group_id, self._runtime.table.limits, self._runtime.rng)
             slot.group.generation = group.epoch  # generations are never reused
 
-        await slot.write(self._runtime.journal, slot.tombstones(), GROUP_ERRORS, appended=appended)
+        await slot.write(self._runtime.journal, slot.tombstones(), GROUP_ERRORS, appended=on_appended)
         return not isinstance(slot.group, ConsumerGroup | ShareGroup | StreamsGroup)
 
     async def expire(self, slot: GroupEntry) -> None:
@@ -200,9 +200,9 @@ class ConsumerGroupRequests:
         decision, over = departure.fence(group, topics=topics, limits=limits, now_ms=now_ms)
         with removing(self._runtime, slot, over, now_ms):
             await self._take(slot, decision)
-            self._assigned(slot, decision, anew=False)
+            self._update_withheld(slot, decision, anew=False)
 
-    def loaded(self, slot: GroupEntry) -> None:
+    def on_loaded(self, slot: GroupEntry) -> None:
         """Restart the session timers of a group that was read from the journal."""
         group = slot.group
         if not isinstance(group, ConsumerGroup):
@@ -225,7 +225,9 @@ class ConsumerGroupRequests:
         found = regular_expressions.resolve(
             to_resolve, topics.names(), may_describe, version=topics.newest_topic, now_ms=now_ms
         )
-        decision = expressions.resolved(group, found, topics=topics, limits=self._limits(slot.group_id), now_ms=now_ms)
+        decision = expressions.apply_resolved(
+            group, found, topics=topics, limits=self._limits(slot.group_id), now_ms=now_ms
+        )
         try:
             await self._take(slot, decision)
         except KafkaError as error:
@@ -244,7 +246,7 @@ class ConsumerGroupRequests:
         if not decision.records:
             _carry_out(decision)
             if slot.end_offset:
-                await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+                await self._runtime.journal.wait_replicated(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
             return
         encoded: list[tuple[bytes, bytes | None]] = []
         if slot.group is not group and not slot.untouched:
@@ -254,7 +256,7 @@ class ConsumerGroupRequests:
         if decision.becomes is not None:
             encoded.append((encode_key(GroupMetadataKey(group=group.group_id)), encode_group(decision.becomes)))
 
-        def appended(first_offset: int) -> None:
+        def on_appended(first_offset: int) -> None:
             slot.end_offset = first_offset + len(encoded)
             if slot.group is not group:
                 self._replace(slot, group, made)
@@ -270,7 +272,7 @@ class ConsumerGroupRequests:
                 log.debug("%s", group.describe())
                 self._runtime.run(slot, RebalanceRequired(ErrorCode.REBALANCE_IN_PROGRESS))
 
-        await slot.write(self._runtime.journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
+        await slot.write(self._runtime.journal, encoded, CONSUMER_GROUP_ERRORS, appended=on_appended)
 
     def _replace(self, slot: GroupEntry, group: ConsumerGroup, made: Decision | None) -> None:
         """Replace a classic group by a KIP-848 group; its waiting requests get REBALANCE_IN_PROGRESS."""
@@ -288,18 +290,18 @@ class ConsumerGroupRequests:
         slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, ConsumerGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a KIP-848 group")
-        await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        await self._runtime.journal.wait_replicated(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         limits = self._limits(group_id)
-        return administration.described(slot.group, self.topics.of(group_id), limits.assignors)
+        return administration.describe(slot.group, self.topics.of(group_id), limits.assignors)
 
-    def subscribed(self, group_id: str) -> frozenset[str]:
+    def subscribed_topics(self, group_id: str) -> frozenset[str]:
         """Return the topics that the members of a group subscribe to; none for an unknown group. Raises KafkaError."""
         slot = self._runtime.table.find(group_id)
         group = None if slot is None else slot.group
         return group.subscribed_topics() if isinstance(group, ConsumerGroup) else frozenset()
 
 
-def _gated(slot: GroupEntry, member_id: str, *, holds_gates: bool) -> bool:
+def _needs_gates(slot: GroupEntry, member_id: str, *, holds_gates: bool) -> bool:
     """Return whether the group has a stock member, given whether this member holds gates."""
     group = slot.group
     if isinstance(group, ConsumerGroup):

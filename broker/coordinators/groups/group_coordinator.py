@@ -38,7 +38,7 @@ from anabranch.broker.coordinators.classic_groups.group_events import (
     Tick,
     Verdict,
 )
-from anabranch.broker.coordinators.classic_groups.group_machine import apply, restored
+from anabranch.broker.coordinators.classic_groups.group_machine import apply, restore
 from anabranch.broker.coordinators.classic_groups.group_state import STABLE, GroupLimits
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
@@ -125,7 +125,7 @@ class GroupCoordinator:
             rng=rng,
             clock_ms=clock_ms,
             partition_count=self._partition_count,
-            on_loaded=self._loaded,
+            on_loaded=self._on_loaded,
             on_closed=self.close,
         )
         self.offsets = GroupOffsets(self)
@@ -182,7 +182,7 @@ class GroupCoordinator:
         response: JoinGroupResponse = await self._submit(request.group_id, event, create=request.member_id == "")
         slot = self.table.slots.get(request.group_id)
         if slot is not None and request.member_id == "" and request.group_instance_id is not None:
-            self.gates.loaded(slot)  # a returning static member syncs no assignment: find partitions created since
+            self.gates.on_loaded(slot)  # a returning static member syncs no assignment: find partitions created since
         return response
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
@@ -265,7 +265,7 @@ class GroupCoordinator:
 
     def downgrade(self, slot: GroupEntry, value: GroupMetadataValue) -> None:
         """Convert a KIP-848 group to a classic group whose members have to join again."""
-        group = restored(slot.group_id, value, self.table.limits, self.rng, self.clock_ms())
+        group = restore(slot.group_id, value, self.table.limits, self.rng, self.clock_ms())
         rebalance.start(group, self.clock_ms())
         slot.group = group
         for effect in group.take_effects():
@@ -282,7 +282,7 @@ class GroupCoordinator:
         if group.state is not before or group.generation != generation:
             log.debug("%s: %s", group.describe(), responses.error_reason(event))
         if not isinstance(event, Heartbeat | Close):  # heartbeats only move deadlines later
-            self.gates.settled(slot)
+            self.gates.update_watch(slot)
             self.reschedule(slot)
 
     def run(self, slot: GroupEntry, effect: Effect) -> None:
@@ -355,21 +355,21 @@ class GroupCoordinator:
         else:
             self.apply(slot, Close(error))
 
-    def _loaded(self, slot: GroupEntry) -> None:
+    def _on_loaded(self, slot: GroupEntry) -> None:
         slot.outlives_offsets = self._keeps_emptied_groups and bool(slot.offsets)
-        self.consumers.loaded(slot)
-        self.sharers.loaded(slot)
-        self.streamers.loaded(slot)
+        self.consumers.on_loaded(slot)
+        self.sharers.on_loaded(slot)
+        self.streamers.on_loaded(slot)
         self.reschedule(slot)
-        self.gates.loaded(slot)
+        self.gates.on_loaded(slot)
 
-    def committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
+    def on_offsets_committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
         """Complete the requests that wait for these offsets, which are now stable."""
         slot.outlives_offsets = self._keeps_emptied_groups
         self._notify(slot)
-        for answer in slot.positions.committed(partitions, slot.offsets.offset_of):
+        for answer in slot.positions.on_offsets_committed(partitions, slot.offsets.offset_of):
             _answer(answer)
-        self.gates.committed(slot, partitions)
+        self.gates.on_offsets_committed(slot, partitions)
 
     def _notify(self, slot: GroupEntry) -> None:
         for listener in self.listeners:

@@ -118,9 +118,9 @@ class GroupGates:
         if image is not None and image.generation > 0:
             await self._configs.load(name)
             image = self._metadata.topic(name)
-        return self._held(name, image)
+        return self._held_topic(name, image)
 
-    def _held(self, name: str, image: TopicImage | None) -> GatedTopic | None:
+    def _held_topic(self, name: str, image: TopicImage | None) -> GatedTopic | None:
         if image is None or not self._holds(image):
             self._topics.pop(name, None)
             return None
@@ -187,7 +187,7 @@ class GroupGates:
         found: dict[str, Collection[int]] = {}
         for name in names:
             image = self._metadata.topic(name)
-            topic = self._held(name, image)
+            topic = self._held_topic(name, image)
             if topic is not None:
                 found[name] = topic.image.partitions.keys() - self._reasons(slot, topic).keys()
             elif image is None and not self._metadata.image.complete:
@@ -196,7 +196,7 @@ class GroupGates:
 
     def parents(self, image: TopicImage) -> Mapping[int, int]:
         """Return the child partitions of a topic, each with its parent."""
-        topic = self._held(image.name, image)
+        topic = self._held_topic(image.name, image)
         return {} if topic is None else {child.partition: one for child, one in topic.children(-1).items()}
 
     def reasons(self, slot: GroupEntry) -> dict[TopicPartition, str]:
@@ -228,15 +228,15 @@ class GroupGates:
         if name not in slot.gates.let_go:
             return lambda index: offsets.offset_of((name, index))
 
-        def passed(index: int) -> int:
+        def passed_offset(index: int) -> int:
             known = offsets.offset_of((name, index))
             return ANY_OFFSET if known == UNKNOWN else known
 
-        return passed
+        return passed_offset
 
     # --- openings ------------------------------------------------------------------------------------------------
 
-    def settled(self, slot: GroupEntry) -> None:
+    def update_watch(self, slot: GroupEntry) -> None:
         """Start or stop the watch of a group after an event, by whether partitions are withheld from it."""
         if slot.withheld:
             if slot not in self._waiting:
@@ -253,7 +253,7 @@ class GroupGates:
         slot.gates.awaited.clear()
         slot.gates.opening_at_ms = slot.gates.patient_until_ms = None
 
-    def committed(self, slot: GroupEntry, partitions: Iterable[TopicPartition]) -> None:
+    def on_offsets_committed(self, slot: GroupEntry, partitions: Iterable[TopicPartition]) -> None:
         """Refresh a group whose gates wait for these partitions; their commits are stable."""
         if slot.gates.awaited and not slot.gates.awaited.isdisjoint(partitions):
             self.refresh(slot)
@@ -261,7 +261,7 @@ class GroupGates:
     def refresh(self, slot: GroupEntry) -> None:
         """Evaluate the gates of a group's withheld partitions, and schedule a rebalance if some have opened."""
         gates, now_ms = slot.gates, self._runtime.clock_ms()
-        closed = self._closed(slot)
+        closed = self._closed_gates(slot)
         gates.awaited = {(name, wait.key_epoch.partition) for (name, _), waits in closed.items() for wait in waits}
         opened = slot.withheld - closed.keys()
         planned_ms = gates.opening_at_ms if gates.opening_at_ms is not None else now_ms + OPENING_DELAY_MS
@@ -269,10 +269,10 @@ class GroupGates:
         gates.patient_until_ms = self._deadline_ms(slot, {name for name, _ in closed}, now_ms)
         self._runtime.reschedule(slot)
 
-    def _closed(self, slot: GroupEntry) -> dict[TopicPartition, tuple[Wait, ...]]:
+    def _closed_gates(self, slot: GroupEntry) -> dict[TopicPartition, tuple[Wait, ...]]:
         closed: dict[TopicPartition, tuple[Wait, ...]] = {}
         for name in {name for name, _ in slot.withheld}:
-            topic = self._held(name, self._metadata.topic(name))
+            topic = self._held_topic(name, self._metadata.topic(name))
             if topic is None:
                 continue  # this broker no longer holds its gates
             self._watch(name)
@@ -309,7 +309,7 @@ class GroupGates:
 
     # --- changes -------------------------------------------------------------------------------------------------
 
-    def loaded(self, slot: GroupEntry) -> None:
+    def on_loaded(self, slot: GroupEntry) -> None:
         """Find the partitions that a Stable group's assignment leaves out, after a load or a static member's return."""
         group = slot.group
         if isinstance(group, ClassicGroup) and group.state is STABLE and group.gated_by_broker:
@@ -324,7 +324,7 @@ class GroupGates:
         if missing and slot.group is group and group.generation == generation:
             self._runtime.apply(slot, GatedPartitions(frozenset(missing)))
 
-    def assigned(self, slot: GroupEntry, names: Iterable[str]) -> None:
+    def withhold_unassigned(self, slot: GroupEntry, names: Iterable[str]) -> None:
         """Record as withheld the partitions of these topics that the coordinator's assignment leaves out."""
         held = self.assignable(slot, names)
         slot.gates.withheld = frozenset(
@@ -333,7 +333,7 @@ class GroupGates:
             if (topic := self._topics.get(name)) is not None
             for index in topic.image.partitions.keys() - given
         )
-        self.settled(slot)
+        self.update_watch(slot)
 
     def on_topics_changed(self, names: Iterable[str]) -> None:
         """Refresh the groups that wait for these topics, after their metadata or configuration has changed."""

@@ -50,7 +50,7 @@ class GroupOffsets:
         slot = self._runtime.table.find(group_id)
         return Offsets() if slot is None else slot.offsets
 
-    def seen_by(self, group_id: str, member_id: str | None, member_epoch: int) -> Offsets:
+    def offsets_of_member(self, group_id: str, member_id: str | None, member_epoch: int) -> Offsets:
         """Return the offsets of a group to a member with the given epoch (OffsetFetch v9 on).
 
         Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH if the member is unknown or has another epoch.
@@ -110,7 +110,7 @@ class GroupOffsets:
             slot.offsets.end(values)
         for place, (partition, value) in enumerate(values.items(), first_offset):
             slot.offsets.commit(partition, dataclasses.replace(value, journal_offset=place))
-        self._runtime.committed(slot, values.keys())
+        self._runtime.on_offsets_committed(slot, values.keys())
 
     async def delete(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
         """Write tombstones for offsets, and for the group itself with `group`. Raises KafkaError."""
@@ -171,26 +171,26 @@ class GroupOffsets:
         """Delete expired offsets, and groups without members and offsets."""
         now_ms = self._runtime.clock_ms()
         for slot in list(self._runtime.table.slots.values()):
-            expired = self._expired(slot, now_ms)
+            expired = self._expired_offsets(slot, now_ms)
             leaves_nothing = self._is_left_empty_without(slot, expired)
             if expired or (leaves_nothing and (slot.outlives_offsets or not slot.untouched)):
                 await self.forget(slot, expired, group=leaves_nothing)
 
-    def _expired(self, slot: GroupEntry, now_ms: int) -> list[TopicPartition]:
+    def _expired_offsets(self, slot: GroupEntry, now_ms: int) -> list[TopicPartition]:
         """Return the expired offsets of a group; retention counts from the last member's leave, or from the commit."""
         group, offsets, retention_ms = slot.group, slot.offsets, self._retention_ms
         if not isinstance(group, ClassicGroup):
             topics: frozenset[str] = group.subscribed_topics()
-            return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=topics)
+            return offsets.expired_offsets(now_ms, retention_ms, since_ms=None, subscribed=topics)
         if group.protocol_type is None:  # the group has only ever had offsets
-            return offsets.expired(now_ms, retention_ms, since_ms=None)
+            return offsets.expired_offsets(now_ms, retention_ms, since_ms=None)
         if group.state is EMPTY:
             since_ms = None if group.state_since_ms == -1 else group.state_since_ms  # -1: the record has an old format
-            return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
+            return offsets.expired_offsets(now_ms, retention_ms, since_ms=since_ms)
         subscribed = group.subscribed_topics() if group.state is STABLE else None
         if subscribed is None:
             return []
-        return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=subscribed)
+        return offsets.expired_offsets(now_ms, retention_ms, since_ms=None, subscribed=subscribed)
 
     async def forget(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
         """Delete expired offsets or those of deleted topics; after a failure the next retention check retries."""

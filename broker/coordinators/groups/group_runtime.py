@@ -38,7 +38,7 @@ class GroupRuntime(Protocol):
     def reschedule(self, slot: GroupEntry) -> None:
         """Set the timer of a group to its next deadline, or forget the group if it is vacant."""
 
-    def committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
+    def on_offsets_committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
         """Complete the requests that wait for these offsets, which are now stable."""
 
     def close(self, slot: GroupEntry, error: ErrorCode) -> None:

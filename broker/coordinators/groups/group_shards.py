@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe, Verdict
-from anabranch.broker.coordinators.classic_groups.group_machine import apply, restored
+from anabranch.broker.coordinators.classic_groups.group_machine import apply, restore
 from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, STABLE, GroupLimits
 from anabranch.broker.coordinators.consumer_groups import administration
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
@@ -194,11 +194,11 @@ class GroupEntry:
             for act in decision.then:
                 act()
             if self.end_offset:
-                await journal.committed(self.partition, self.end_offset, CONSUMER_GROUP_ERRORS)
+                await journal.wait_replicated(self.partition, self.end_offset, CONSUMER_GROUP_ERRORS)
             return
         encoded = [*before, *map(group_records.encode, decision.records)]
 
-        def appended(first_offset: int) -> None:
+        def on_appended(first_offset: int) -> None:
             self.end_offset = first_offset + len(encoded)
             self.group = group
             for record in decision.records:
@@ -206,7 +206,7 @@ class GroupEntry:
             for act in decision.then:
                 act()
 
-        await self.write(journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
+        await self.write(journal, encoded, CONSUMER_GROUP_ERRORS, appended=on_appended)
 
 
 @dataclass(slots=True)
@@ -258,7 +258,7 @@ class Replay:
     def slots(self, partition: int, limits: GroupLimits, rng: random.Random, now_ms: int) -> dict[str, GroupEntry]:
         """Return the groups in the journal: those with a generation, and those with offsets only."""
         slots = {
-            group_id: GroupEntry(restored(group_id, value, limits, rng, now_ms), partition)
+            group_id: GroupEntry(restore(group_id, value, limits, rng, now_ms), partition)
             for group_id, value in self.groups.items()
         }
         for group_id, group in self.assigned_groups.items():

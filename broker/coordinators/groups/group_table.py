@@ -48,8 +48,8 @@ class GroupTable:
             background,
             partition_count=partition_count,
             open_shard=Shard,
-            on_loaded=self._loaded,
-            on_closed=self._closed,
+            on_loaded=self._add_shard,
+            on_closed=self._remove_shard,
         )
 
     def find(self, group_id: str) -> GroupEntry | None:
@@ -85,14 +85,14 @@ class GroupTable:
             if shard is not None:
                 shard.slots.pop(slot.group.group_id, None)
 
-    def _loaded(self, shard: Shard) -> None:
+    def _add_shard(self, shard: Shard) -> None:
         shard.take_over(self.limits, self._rng, self._clock_ms())
         self.slots.update(shard.slots)
         for slot in shard.slots.values():
             log.info("loaded %s, %d offsets", slot.group.describe(), len(slot.offsets.committed))
             self._on_loaded(slot)
 
-    def _closed(self, shard: Shard, error: ErrorCode) -> None:
+    def _remove_shard(self, shard: Shard, error: ErrorCode) -> None:
         for slot in list(shard.slots.values()):
             self.forget(slot)
             self._on_closed(slot, error)

@@ -92,15 +92,15 @@ class GroupTransactions:
         values: Mapping[TopicPartition, CommittedOffset],
         verification: Verification | None,
     ) -> None:
-        def appended(first_offset: int) -> None:
+        def on_appended(first_offset: int) -> None:
             for place, (partition, value) in enumerate(values.items(), first_offset):
                 staged = dataclasses.replace(value, journal_offset=place)
                 slot.offsets.stage(request.producer_id, partition, staged)
 
-        part = TransactionPart((request.producer_id, request.producer_epoch), verification, appended)
+        part = TransactionPart((request.producer_id, request.producer_epoch), verification, on_appended)
         await slot.write(self._runtime.journal, records_of(slot.group.group_id, values), COMMIT_ERRORS, part)
 
-    def ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+    def on_marker(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """Settle a transaction whose marker all in-sync replicas of a partition of `__consumer_offsets` have.
 
         A loading partition is skipped: its load reads the journal to the end and finds the marker.
@@ -110,5 +110,5 @@ class GroupTransactions:
             return
         for slot in [one for one in shard.slots.values() if producer_id in one.offsets.staged]:
             changed = slot.offsets.settle(producer_id, commit=commit)
-            self._runtime.committed(slot, changed)
+            self._runtime.on_offsets_committed(slot, changed)
             self._runtime.reschedule(slot)

@@ -17,7 +17,7 @@ from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.groups.member_removal import removing
 from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
 from anabranch.broker.coordinators.share_groups import share_heartbeat
-from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, joined, without
+from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, unite, without
 from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
 from anabranch.broker.coordinators.share_partitions.share_state import FRESH, ShareKey, ShareState
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -95,7 +95,7 @@ class ShareGroupRequests:
         finally:
             self._initializing.discard(group.group_id)
         await self._take_if_alive(
-            slot, group, share_heartbeat.initialized(group, done, self._topics.of(group.group_id))
+            slot, group, share_heartbeat.on_initialized(group, done, self._topics.of(group.group_id))
         )
 
     async def _take_if_alive(self, slot: GroupEntry, group: ShareGroup, decision: ShareDecision) -> None:
@@ -118,7 +118,7 @@ class ShareGroupRequests:
         with removing(self._runtime, slot, [(one, Timer.SESSION) for one in over], now_ms):
             await slot.take(self._runtime.journal, decision)
 
-    def loaded(self, slot: GroupEntry) -> None:
+    def on_loaded(self, slot: GroupEntry) -> None:
         """Restart the session timers of a group that was read from the journal."""
         group = slot.group
         if isinstance(group, ShareGroup):
@@ -131,7 +131,7 @@ class ShareGroupRequests:
     async def group(self, group_id: str) -> tuple[ShareGroup, TopicsView]:
         """Return the replicated state of a group, and the topics. Raises GROUP_ID_NOT_FOUND and others."""
         slot = self._slot(group_id)
-        await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        await self._runtime.journal.wait_replicated(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         assert isinstance(slot.group, ShareGroup)
         return slot.group, self._topics.of(group_id)
 
@@ -182,7 +182,7 @@ class ShareGroupRequests:
         decision = ShareDecision(group, self._topics.of(group_id))
         names = {**group.names, topic_id: topic}
         moved = {topic_id: frozenset(starts)}
-        decision.write_states(joined(group.initializing, moved), without(group.initialized, moved), names)
+        decision.write_states(unite(group.initializing, moved), without(group.initialized, moved), names)
         decision.write_epoch(group.epoch + 1, group.metadata_hash)
         await slot.take(self._runtime.journal, decision)
         refused: dict[int, KafkaError] = {}
@@ -192,7 +192,7 @@ class ShareGroupRequests:
             except KafkaError as error:
                 refused[index] = error
         done = {topic_id: frozenset(starts) - refused.keys()}
-        await self._take_if_alive(slot, group, share_heartbeat.initialized(group, done, self._topics.of(group_id)))
+        await self._take_if_alive(slot, group, share_heartbeat.on_initialized(group, done, self._topics.of(group_id)))
         return refused
 
     async def forget(self, group_id: str, topic_id: bytes) -> bool:
@@ -202,7 +202,7 @@ class ShareGroupRequests:
         assert isinstance(group, ShareGroup)
         if topic_id not in group.initialized and topic_id not in group.initializing:
             return False
-        known = joined(group.initializing, group.initialized)
+        known = unite(group.initializing, group.initialized)
         await self._delete_states(group, {topic_id: known[topic_id]})
         await slot.take(self._runtime.journal, share_heartbeat.topics_removed(group, [topic_id]))
         return True
@@ -216,7 +216,7 @@ class ShareGroupRequests:
     async def delete_states(self, slot: GroupEntry) -> None:
         """Delete all share states of a group before the group is deleted. Raises KafkaError."""
         if isinstance(slot.group, ShareGroup):
-            await self._delete_states(slot.group, joined(slot.group.initializing, slot.group.initialized))
+            await self._delete_states(slot.group, unite(slot.group.initializing, slot.group.initialized))
 
     async def _delete_states(self, group: ShareGroup, partitions: Assignment) -> None:
         for topic_id, index in each(partitions):

@@ -14,7 +14,7 @@ from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH
 from anabranch.broker.coordinators.groups.member_removal import removing
 from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
 from anabranch.broker.coordinators.streams_groups import streams_heartbeat
-from anabranch.broker.coordinators.streams_groups.streams_administration import described, endpoints
+from anabranch.broker.coordinators.streams_groups.streams_administration import describe, endpoints
 from anabranch.broker.coordinators.streams_groups.streams_admission import check_request
 from anabranch.broker.coordinators.streams_groups.streams_decision import StreamsAnswer
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
@@ -110,7 +110,7 @@ class StreamsGroupRequests:
         with removing(self._runtime, slot, over, now_ms):
             await slot.take(self._runtime.journal, decision)
 
-    def loaded(self, slot: GroupEntry) -> None:
+    def on_loaded(self, slot: GroupEntry) -> None:
         """Restart the session timers of a group that was read from the journal."""
         if isinstance(slot.group, StreamsGroup):
             streams_heartbeat.restart_session_timers(
@@ -126,8 +126,8 @@ class StreamsGroupRequests:
         slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, StreamsGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no streams group {group_id}")
-        await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
-        return slot.group, described(slot.group)
+        await self._runtime.journal.wait_replicated(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        return slot.group, describe(slot.group)
 
 
 def _making_room(slot: GroupEntry, group: StreamsGroup) -> list[tuple[bytes, bytes | None]]:

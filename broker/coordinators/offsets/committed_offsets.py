@@ -142,7 +142,7 @@ class Offsets:
     def __bool__(self) -> bool:
         return bool(self.committed or self.staged)
 
-    def expired(
+    def expired_offsets(
         self, now_ms: int, retention_ms: int, *, since_ms: int | None, subscribed: frozenset[str] = frozenset()
     ) -> list[TopicPartition]:
         """Return the unsubscribed partitions whose committed offset has expired (KIP-211).

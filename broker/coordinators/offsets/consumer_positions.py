@@ -100,16 +100,16 @@ class Positions:
             if one.need_position and one.awaited_offset >= 0
         }
         watch = Watch(ticket=ticket, request=request, awaited=awaited, deadline_ms=now_ms + request.max_wait_ms)
-        if request.max_wait_ms <= 0 or _reached(watch, awaited, offset_of):
+        if request.max_wait_ms <= 0 or _is_reached(watch, awaited, offset_of):
             return [_progress(watch, offset_of)]
         self.watches.append(watch)
         return []
 
-    def committed(self, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> list[Answer]:
+    def on_offsets_committed(self, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> list[Answer]:
         """Complete the watches that awaited one of these newly committed offsets."""
         changed = list(partitions)
         return self._finish(
-            lambda watch: _reached(watch, changed, offset_of), lambda watch: _progress(watch, offset_of)
+            lambda watch: _is_reached(watch, changed, offset_of), lambda watch: _progress(watch, offset_of)
         )
 
     def expire(self, offset_of: OffsetOf, now_ms: int) -> list[Answer]:
@@ -142,7 +142,7 @@ def refusal(error: ErrorCode) -> ConsumerGroupPositionResponse:
     return ConsumerGroupPositionResponse(topics=[], error_code=error)
 
 
-def _reached(watch: Watch, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> bool:
+def _is_reached(watch: Watch, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> bool:
     awaited = watch.awaited
     return any(partition in awaited and offset_of(partition) >= awaited[partition] for partition in partitions)
 

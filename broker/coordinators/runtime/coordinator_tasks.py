@@ -25,7 +25,7 @@ class CoordinatorTasks:
         """Run a coroutine in a task, which is cancelled when the owner stops."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._on_finished)
 
     async def stop(self) -> None:
         """Cancel the running tasks and wait for their end."""
@@ -34,7 +34,7 @@ class CoordinatorTasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _on_finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (bug := task.exception()) is not None:
             task.get_loop().call_exception_handler({"message": f"{self._owner} has a bug", "exception": bug})

@@ -183,7 +183,7 @@ class Journal:
             raise KafkaError(errors.get(error.code, error.code), error.message) from error
         return written.base_offset
 
-    async def committed(
+    async def wait_replicated(
         self, partition: int, offset: int, errors: Mapping[ErrorCode, ErrorCode], *, timeout_ms: int | None = None
     ) -> None:
         """Wait until all in-sync replicas have everything below `offset`. Raises KafkaError like `append`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
-from anabranch.broker.coordinators.consumer_groups.administration import named
+from anabranch.broker.coordinators.consumer_groups.administration import assignment_by_names
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup, ShareMember
 from anabranch.protocol.apis import share_group_describe as api
@@ -26,7 +26,7 @@ def authorize(group: ShareGroup, event: Commit | Observe | Delete) -> None:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
 
 
-def described(group: ShareGroup, topics: TopicsView) -> api.DescribedGroup:
+def describe(group: ShareGroup, topics: TopicsView) -> api.DescribedGroup:
     """Describe the group for administrators."""
     return api.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -35,11 +35,11 @@ def described(group: ShareGroup, topics: TopicsView) -> api.DescribedGroup:
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=ASSIGNOR,
-        members=[_described(member, topics) for member in group.members.values()],
+        members=[_describe_member(member, topics) for member in group.members.values()],
     )
 
 
-def _described(member: ShareMember, topics: TopicsView) -> api.Member:
+def _describe_member(member: ShareMember, topics: TopicsView) -> api.Member:
     return api.Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
@@ -47,5 +47,5 @@ def _described(member: ShareMember, topics: TopicsView) -> api.Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topic_names),
-        assignment=named(member.assigned, topics),
+        assignment=assignment_by_names(member.assigned, topics),
     )

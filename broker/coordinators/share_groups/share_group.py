@@ -209,7 +209,7 @@ def rows_of(partitions: Assignment, names: Mapping[bytes, str]) -> list[records.
     ]
 
 
-def joined(one: Assignment, other: Assignment) -> Assignment:
+def unite(one: Assignment, other: Assignment) -> Assignment:
     """Return the union of two assignments."""
     return {topic_id: one.get(topic_id, frozenset()) | other.get(topic_id, frozenset()) for topic_id in {*one, *other}}
 

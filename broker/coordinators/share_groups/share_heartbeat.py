@@ -24,9 +24,9 @@ from anabranch.broker.coordinators.share_groups.share_group import (
     LEAVING,
     ShareGroup,
     ShareMember,
-    joined,
     of_topics,
     rows_of,
+    unite,
     without,
 )
 from anabranch.broker.coordinators.share_groups.simple_assignor import assign
@@ -194,7 +194,7 @@ def _initialize(decision: ShareDecision, topic_names: Iterable[str]) -> None:
     missing = without(there, group.initialized)
     if without(missing, group.initializing):
         names = {**group.names, **{topic.topic_id: topic.name for topic in topics.values()}}
-        decision.write_states(joined(missing, group.initializing), group.initialized, names)
+        decision.write_states(unite(missing, group.initializing), group.initialized, names)
     decision.initialize = missing
 
 
@@ -257,12 +257,12 @@ def fence(
     return decision, over
 
 
-def initialized(group: ShareGroup, partitions: Assignment, topics: TopicsView) -> ShareDecision:
+def on_initialized(group: ShareGroup, partitions: Assignment, topics: TopicsView) -> ShareDecision:
     """Mark the states of these partitions as initialized; a new group epoch assigns them."""
     decision = ShareDecision(group, topics)
     ours = of_topics((one, partitions[one] & group.initializing.get(one, frozenset())) for one in partitions)
     if ours:
-        decision.write_states(without(group.initializing, ours), joined(group.initialized, ours), group.names)
+        decision.write_states(without(group.initializing, ours), unite(group.initialized, ours), group.names)
         decision.write_epoch(group.epoch + 1, group.metadata_hash)
     return decision
 

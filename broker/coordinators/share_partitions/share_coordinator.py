@@ -34,7 +34,7 @@ from anabranch.broker.coordinators.share_partitions.share_state import (
     encode_key,
     encode_snapshot,
     encode_update,
-    restored,
+    restore,
 )
 from anabranch.broker.coordinators.transactions.transaction_journal import TRANSACTION_ERRORS
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -92,7 +92,7 @@ class ShareShard:
             self.states.pop(key, None)
             self.snapshots.pop(key, None)
             return
-        self.states[key] = restored(self.states.get(key), kind, entry.value)
+        self.states[key] = restore(self.states.get(key), kind, entry.value)
         if kind == SNAPSHOT:
             self.snapshots[key] = entry.offset
 
@@ -127,7 +127,7 @@ class ShareCoordinator:
             self._background,
             partition_count=self.partition_count,
             open_shard=ShareShard,
-            on_loaded=self._loaded,
+            on_loaded=self._on_loaded,
             on_closed=lambda _shard, _code: None,
         )
         metadata.on_gone(self._topics_gone)
@@ -155,7 +155,7 @@ class ShareCoordinator:
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
         """Start a new incarnation of a group in a partition. Raises FENCED_STATE_EPOCH and the journal's errors."""
-        shard, before = self._known(key)
+        shard, before = self._find(key)
         async with self._turn(shard, key):
             before = shard.states.get(key)
             if before is not None:
@@ -173,7 +173,7 @@ class ShareCoordinator:
 
         The leader's own requests with lower numbers are fenced, too. Raises FENCED_LEADER_EPOCH.
         """
-        shard, state = self._known(key)
+        shard, state = self._find(key)
         async with self._turn(shard, key):
             state = shard.states.get(key)
             if state is None:
@@ -199,7 +199,7 @@ class ShareCoordinator:
         number: int = UNNUMBERED,
     ) -> None:
         """Store state changes. Raises FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
-        shard, _ = self._known(key)
+        shard, _ = self._find(key)
         async with self._turn(shard, key):
             state = shard.states.get(key)
             if state is None:
@@ -227,7 +227,7 @@ class ShareCoordinator:
 
     def summary(self, key: ShareKey) -> ShareState:
         """Return the state without fencing, for monitoring."""
-        return self._known(key)[1] or ShareState()
+        return self._find(key)[1] or ShareState()
 
     @contextlib.asynccontextmanager
     async def _turn(self, shard: ShareShard, key: ShareKey) -> AsyncIterator[None]:
@@ -236,7 +236,7 @@ class ShareCoordinator:
             self._check_current(shard)
             yield
 
-    def _known(self, key: ShareKey) -> tuple[ShareShard, ShareState | None]:
+    def _find(self, key: ShareKey) -> tuple[ShareShard, ShareState | None]:
         """Return the shard of a key, and its state if there is one.
 
         An existing state is returned even if its topic is not in the metadata: a broker that has just started knows no
@@ -327,7 +327,7 @@ class ShareCoordinator:
         finally:
             shard.renewing = None
 
-    def _loaded(self, shard: ShareShard) -> None:
+    def _on_loaded(self, shard: ShareShard) -> None:
         log.info("loaded %d shared partitions of partition %d", len(shard.states), shard.partition)
         self._forget_topics(shard, shard.lost)
 

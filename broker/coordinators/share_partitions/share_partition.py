@@ -157,17 +157,17 @@ class SharePartition:
             return []
         self._archive_gaps(batches)
         acquired: list[Acquired] = []
-        for one in self._chosen(batches, max_records, batch_size, strict):
+        for one in self._choose(batches, max_records, batch_size, strict):
             one.state, one.member, one.locked_until_ms = RecordState.ACQUIRED, member, locked_until_ms
             one.delivery_count += 1
             acquired.append(Acquired(one.first, one.last, one.delivery_count))
         return acquired
 
-    def _chosen(
+    def _choose(
         self, batches: Sequence[tuple[int, int]], left: int, batch_size: int, strict: bool
     ) -> Iterator[InFlight]:
         """Yield the ranges to acquire: available ones in flight by batch, then new ones."""
-        free = [one for one in self._between(batches[0][0], batches[-1][1]) if one.free]
+        free = [one for one in self._ranges_between(batches[0][0], batches[-1][1]) if one.free]
         for number, (batch, group) in enumerate(itertools.groupby(free, key=lambda one: one.batch)):
             together = list(group)
             if any(one.delivery_count >= self._often for one in together):
@@ -191,7 +191,7 @@ class SharePartition:
     ) -> Iterator[InFlight]:
         """Yield ranges of offsets that were skipped and never acquired, chunked like new ones."""
         for first, last in list(_chunks(batches, never.first, never.last, limit, batch_size, strict)):
-            for one in self._between(first, last):
+            for one in self._ranges_between(first, last):
                 one.batch = first, last
                 yield one
 
@@ -231,7 +231,7 @@ class SharePartition:
         there = max(self.next_fetch_offset, self._start)
         for base, last in batches:
             if base > there:
-                for one in self._between(there, base - 1):
+                for one in self._ranges_between(there, base - 1):
                     if one.free:
                         one.state = RecordState.ARCHIVED
                 if base > self.end_offset + 1:
@@ -239,7 +239,7 @@ class SharePartition:
             there = max(there, last + 1)
         self._advance()
 
-    def held(self, acquired: Iterable[Acquired]) -> list[Acquired]:
+    def still_acquired(self, acquired: Iterable[Acquired]) -> list[Acquired]:
         """Return the parts of these ranges that a member still holds."""
         return [
             Acquired(max(flight.first, one.first), min(flight.last, one.last), one.delivery_count)
@@ -250,7 +250,7 @@ class SharePartition:
 
     def archive(self, first: int, last: int) -> None:
         """Archive offsets of an aborted transaction, so that no member gets them."""
-        for one in self._between(first, last):
+        for one in self._ranges_between(first, last):
             if not one.state.terminal and one.becomes is None:
                 one.state, one.member = RecordState.ARCHIVED, NOBODY
         self._advance()
@@ -273,7 +273,7 @@ class SharePartition:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"{member} does not hold {held[0]}")
         changed: list[InFlight] = []
         for first, last, type_ in runs:
-            for one in self._between(first, last):
+            for one in self._ranges_between(first, last):
                 if type_ is AcknowledgeType.RENEW:
                     one.locked_until_ms = renewed_until_ms
                 else:
@@ -333,7 +333,7 @@ class SharePartition:
 
     def move_start(self, offset: int) -> None:
         """Move the start offset; lower offsets can no longer be read."""
-        for one in self._between(self._start, offset - 1):
+        for one in self._ranges_between(self._start, offset - 1):
             if one.becomes is None:
                 one.state, one.member = RecordState.ARCHIVED, NOBODY
         if offset > self.end_offset + 1:
@@ -362,7 +362,7 @@ class SharePartition:
             yield self._flights[place]
             place += 1
 
-    def _between(self, first: int, last: int) -> list[InFlight]:
+    def _ranges_between(self, first: int, last: int) -> list[InFlight]:
         """Return the ranges of exactly these offsets, splitting at both ends."""
         first = max(first, self._start)
         if last < first or not self._flights:

@@ -42,7 +42,7 @@ class ShareSession:
         for one in forgotten:
             self.partitions.pop(one, None)
 
-    def rotated(self) -> list[PartitionId]:
+    def rotate(self) -> list[PartitionId]:
         """Return the partitions, starting with another one each time, so that each is served."""
         order = list(self.partitions)
         if not order:

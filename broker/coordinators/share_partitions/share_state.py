@@ -118,10 +118,10 @@ class ShareState:
         self.start_offset = max(self.start_offset, start_offset)
         self.delivery_complete_count = complete_count
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
-        self.batches = combined(self.batches, batches, self.start_offset)
+        self.batches = combine(self.batches, batches, self.start_offset)
 
 
-def combined(old: Sequence[StateBatch], new: Iterable[StateBatch], start: int) -> list[StateBatch]:
+def combine(old: Sequence[StateBatch], new: Iterable[StateBatch], start: int) -> list[StateBatch]:
     """Merge new states into old ones from `start` on; adjacent ranges of one state are merged."""
     kept = list(old)
     for one in new:
@@ -182,7 +182,7 @@ def encode_snapshot(state: ShareState, now_ms: int) -> bytes:
             delivery_complete_count=state.delivery_complete_count,
             create_timestamp=state.created_ms,
             write_timestamp=now_ms,
-            state_batches=_stored(state.batches),
+            state_batches=_stored_batches(state.batches),
         ),
         0,
     )
@@ -198,13 +198,13 @@ def encode_update(
             leader_epoch=leader_epoch,
             start_offset=start_offset,
             delivery_complete_count=complete_count,
-            state_batches=_stored(batches),
+            state_batches=_stored_batches(batches),
         ),
         0,
     )
 
 
-def restored(before: ShareState | None, kind: int, data: bytes) -> ShareState:
+def restore(before: ShareState | None, kind: int, data: bytes) -> ShareState:
     """Return the state after another record of its key. Raises DecodeError."""
     if kind == SNAPSHOT:
         snapshot: SnapshotValue = codec.decode(SnapshotValue, 0, data, _VERSION.size)[0]
@@ -227,7 +227,7 @@ def restored(before: ShareState | None, kind: int, data: bytes) -> ShareState:
     return before
 
 
-def _stored(batches: Iterable[StateBatch]) -> list[StoredBatch]:
+def _stored_batches(batches: Iterable[StateBatch]) -> list[StoredBatch]:
     return [
         StoredBatch(
             first_offset=one.first, last_offset=one.last, delivery_state=one.state, delivery_count=one.delivery_count

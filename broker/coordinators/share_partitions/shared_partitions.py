@@ -56,7 +56,7 @@ def aborted_batches(records: Buffer, aborted: Iterable[AbortedTransaction]) -> I
             yield header.base_offset, header.next_offset - 1
 
 
-def spanned(records: Buffer, first: int, last: int) -> Buffer:
+def batches_between(records: Buffer, first: int, last: int) -> Buffer:
     """Return the batches from the one with the first offset to the one with the last."""
     begin, end = len(records), 0
     for at, header in iter_batches(records):
@@ -121,7 +121,7 @@ class SharedPartitions:
         self._partitions: dict[ShareKey, asyncio.Future[SharedPartition]] = {}
         self._locks: CoordinatorTimer[ShareKey] = CoordinatorTimer(clock_ms, self._expire)
         self._locks.start()
-        replicas.on_resign(self._resigned)
+        replicas.on_resign(self._on_leadership_lost)
 
     async def stop(self) -> None:
         """Stop serving; the next leader delivers what members hold again."""
@@ -144,12 +144,12 @@ class SharedPartitions:
             self._background.spawn(self._bring_up(key, partition, known))
         return await asyncio.shield(known)
 
-    def known(self, key: ShareKey) -> SharedPartition | None:
+    def get_loaded(self, key: ShareKey) -> SharedPartition | None:
         """Return a partition that is loaded, or None."""
         future = self._partitions.get(key)
         return future.result() if future is not None and future.done() and future.exception() is None else None
 
-    def served(self) -> Iterable[ShareKey]:
+    def served_keys(self) -> Iterable[ShareKey]:
         """Return the keys of the partitions that are served."""
         return self._partitions.keys()
 
@@ -230,7 +230,7 @@ class SharedPartitions:
 
         If the partition was loaded again while the member waited it gets nothing: its locks would have no effect.
         """
-        if self.known(one.key) is not one:
+        if self.get_loaded(one.key) is not one:
             return b"", []
         shared, log_ = one.shared, one.partition.log
         shared.move_start(log_.log_start_offset)
@@ -253,7 +253,7 @@ class SharedPartitions:
             acquired = self._without_aborted(one, records, offset, acquired)
         if acquired:
             self._locks.set(one.key, locked_until_ms)
-        return (spanned(records, acquired[0].first, acquired[-1].last), acquired) if acquired else (b"", [])
+        return (batches_between(records, acquired[0].first, acquired[-1].last), acquired) if acquired else (b"", [])
 
     def _without_aborted(
         self, one: SharedPartition, records: Buffer, offset: int, acquired: list[Acquired]
@@ -261,7 +261,7 @@ class SharedPartitions:
         """Archive the records of aborted transactions and return the rest of what was acquired."""
         for first, last in aborted_batches(records, one.partition.log.aborted_in(records, offset)):
             one.shared.archive(first, last)
-        return one.shared.held(acquired)
+        return one.shared.still_acquired(acquired)
 
     async def acknowledge(self, one: SharedPartition, member: str, acknowledgements: Sequence[Acknowledgement]) -> None:
         """Store a member's acknowledgements. Raises KafkaError without any change."""
@@ -276,7 +276,7 @@ class SharedPartitions:
         So later members see changes to the group that were made while it had no members.
         """
         for key in list(self._partitions):
-            if key.group == group and (one := self.known(key)) is not None:
+            if key.group == group and (one := self.get_loaded(key)) is not None:
                 self._background.spawn(self._release(one, one.shared.release(member)))
 
     async def _release(self, one: SharedPartition, batches: list[StateBatch]) -> None:
@@ -285,11 +285,11 @@ class SharedPartitions:
 
     def _forget_unread(self, one: SharedPartition) -> None:
         """Drop an unread partition once all changes are stored, so that a new load cannot miss a change."""
-        if not self._is_read(one.key.group) and not one.shared.changing and self.known(one.key) is one:
+        if not self._is_read(one.key.group) and not one.shared.changing and self.get_loaded(one.key) is one:
             self.forget(one.key)
 
     def _expire(self, key: ShareKey, now_ms: int) -> None:
-        one = self.known(key)
+        one = self.get_loaded(key)
         if one is None:
             return
         if batches := one.shared.expire(now_ms):
@@ -323,7 +323,7 @@ class SharedPartitions:
         except BaseException as error:
             one.shared.roll_back(batches)
             self._locks.set(one.key, one.shared.next_lock_end_ms)
-            if isinstance(error, KafkaError) and error.code in OVER and self.known(one.key) is one:
+            if isinstance(error, KafkaError) and error.code in OVER and self.get_loaded(one.key) is one:
                 log.info("%s: no longer served by this broker: %s", one.key, error)
                 self.forget(one.key)
             raise
@@ -333,8 +333,8 @@ class SharedPartitions:
         finally:
             self._forget_unread(one)
 
-    def _resigned(self, topic: str, index: int) -> None:
+    def _on_leadership_lost(self, topic: str, index: int) -> None:
         for key in [key for key in self._partitions if key.partition == index]:
-            one = self.known(key)
+            one = self.get_loaded(key)
             if one is not None and one.partition.topic == topic:
                 self.forget(key)

@@ -149,7 +149,7 @@ def configure(topology: StreamsGroupTopologyValue, find: FindTopic) -> Configure
             raise _InvalidTopology(MISSING_SOURCE_TOPICS, f"source topics do not exist: {summary(missing)}")
         decided = repartition_counts(subtopologies, there)
         _keep_together(subtopologies, decided, there)
-        made = {one.subtopology_id: _configured(one, decided, there) for one in subtopologies}
+        made = {one.subtopology_id: _configure(one, decided, there) for one in subtopologies}
         total = sum(one.task_count + sum(one.counts.values()) for one in made.values())
         _demand(total <= TASKS_MAX, f"{total} tasks and repartition partitions exceed {TASKS_MAX}")
         return _with_what_is_missing(made, there)
@@ -224,7 +224,7 @@ def _keep_together(subtopologies: Iterable[Subtopology], decided: dict[str, int]
             decided |= dict.fromkeys(counts, next(iter(leading.values())))
 
 
-def _configured(one: Subtopology, decided: Counts, there: Find) -> ConfiguredSubtopology:
+def _configure(one: Subtopology, decided: Counts, there: Find) -> ConfiguredSubtopology:
     def count_of(name: str) -> int:
         return there(name) or decided[name]
 

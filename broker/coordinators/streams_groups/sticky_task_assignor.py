@@ -34,7 +34,7 @@ class _Share:
         """The quota, rounded up."""
         return -(-self.tasks // self.members) if self.members else 0
 
-    def reached(self, count: int) -> None:
+    def set_task_count(self, count: int) -> None:
         """Record that a member has this many tasks."""
         if count == self.each:
             self.tasks -= count
@@ -87,8 +87,8 @@ class _Assignment:
         process.add(member_id, process.counts[member_id] + 1)
         heapq.heappush(self.by_load, (process.load, process.process_id))
         if role is ACTIVE:
-            self.active_share.reached(process.counts[member_id])
-        self.share.reached(process.counts[member_id])
+            self.active_share.set_task_count(process.counts[member_id])
+        self.share.set_task_count(process.counts[member_id])
 
     def give_to_idlest(self, task: Task, role: Role) -> bool:
         """Give a task to the least loaded process without it; return whether there is one."""

@@ -108,7 +108,7 @@ def _partitions(group: StreamsGroup, assigned: Tasks, role: Role, topics: Topics
 # --- description -------------------------------------------------------------------------------------------------
 
 
-def described(group: StreamsGroup) -> api.DescribedGroup:
+def describe(group: StreamsGroup) -> api.DescribedGroup:
     """Describe the group for administrators."""
     return api.DescribedGroup(
         error_code=ErrorCode.NONE,

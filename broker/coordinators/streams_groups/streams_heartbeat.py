@@ -72,7 +72,7 @@ def _shut_down(group: StreamsGroup, member_id: str) -> None:
 
 def _update_member(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest, sender: Sender) -> None:
     group, settings, member_id = decision.group, decision.settings, request.member_id
-    joins, owned = request.member_epoch == JOIN_EPOCH, _owned(request)
+    joins, owned = request.member_epoch == JOIN_EPOCH, _owned_tasks(request)
     if joins and member_id not in group.members and len(group.members) >= settings.size_max:
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {settings.size_max} members")
     before = group.members.get(member_id) or (StreamsMember(member_id=member_id) if joins else group.member(member_id))
@@ -82,7 +82,7 @@ def _update_member(decision: StreamsDecision, request: StreamsGroupHeartbeatRequ
         key = records.StreamsGroupMemberMetadataKey(group_id=group.group_id, member_id=member_id)
         decision.write(key, after.metadata())
     topology = _topology(decision, request)
-    configured, hashed = _configured(decision, topology)
+    configured, hashed = _configure(decision, topology)
     validated = topology.epoch if configured.ready else NOT_VALIDATED
     if configured.ready:
         check_tasks(owned, before, configured)
@@ -116,7 +116,7 @@ def _update_member(decision: StreamsDecision, request: StreamsGroupHeartbeatRequ
     )
 
 
-def _owned(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
+def _owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     return tasks.of_rows(request.active_tasks, request.standby_tasks, request.warmup_tasks)
@@ -163,7 +163,7 @@ def _topology(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest) 
     return known
 
 
-def _configured(
+def _configure(
     decision: StreamsDecision, topology: records.StreamsGroupTopologyValue
 ) -> tuple[ConfiguredTopology, int]:
     """Return the configured topology and the hash of its topics, recomputed if the cluster's topics changed."""
@@ -228,7 +228,7 @@ def _reconcile(
     after = reconcile(member, target=target, target_epoch=target_epoch, owned=owned, is_free=is_free)
     if after is member:
         return member
-    after = after.dated(member)
+    after = after.with_task_epochs(member)
     key = records.StreamsGroupCurrentMemberAssignmentKey(group_id=decision.group.group_id, member_id=member.member_id)
     decision.write(key, after.current())
     if after.state is UNREVOKED:

@@ -45,7 +45,7 @@ class StreamsMember:
         """Return whether the member has reached the target of this epoch."""
         return self.state is STABLE and self.epoch == target_epoch
 
-    def dated(self, before: StreamsMember) -> StreamsMember:
+    def with_task_epochs(self, before: StreamsMember) -> StreamsMember:
         """Return the member with the epochs of its active tasks, given the member before this step."""
         known = before.since
         since = {

@@ -126,7 +126,7 @@ class MarkerSender:
                 )
                 continue
             for partition in outcome.marked:
-                decided.transaction.marked(partition)
+                decided.transaction.remove_partition(partition)
             if outcome.again:
                 if node not in self._failures:
                     log.info("%s: broker %d answered %s", decided.transaction.transactional_id, node, outcome.again)
@@ -160,7 +160,7 @@ class MarkerSender:
                         continue
                     for partition in gone:
                         log.info("%s: %s-%d was deleted", decided.transaction.transactional_id, *partition)
-                        decided.transaction.marked(partition)
+                        decided.transaction.remove_partition(partition)
                     self._sort(decided, partitions - gone)
                     if gone:
                         self._on_progress(decided)

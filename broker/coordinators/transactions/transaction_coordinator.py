@@ -94,8 +94,8 @@ class TransactionCoordinator:
             self._background,
             partition_count=self.partition_count,
             open_shard=TransactionShard,
-            on_loaded=self._loaded,
-            on_closed=self._closed,
+            on_loaded=self._on_loaded,
+            on_closed=self._on_closed,
         )
         self._markers = MarkerSender(
             config,
@@ -104,7 +104,7 @@ class TransactionCoordinator:
             self._background,
             rng=rng,
             is_current=self._is_current,
-            on_progress=self._progressed,
+            on_progress=self._on_progress,
         )
         self._alarm: CoordinatorTimer[str] = CoordinatorTimer(clock_ms, self._ring)
         replicas.on_leader(self._leadership.on_leader)
@@ -170,7 +170,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], client_version: int = 0
     ) -> None:
         """Add partitions to the producer's transaction; the first ones start it. Raises KafkaError."""
-        shard, transaction = self._known(transactional_id)
+        shard, transaction = self._find(transactional_id)
         transition = requests.add_partitions(
             transaction,
             producer,
@@ -185,7 +185,7 @@ class TransactionCoordinator:
 
     def members(self, transactional_id: str, producer: Producer) -> frozenset[TopicPartition]:
         """Return the partitions of a producer's transaction, for brokers that verify (KIP-890). Raises KafkaError."""
-        _, transaction = self._known(transactional_id)
+        _, transaction = self._find(transactional_id)
         requests.check_member(transaction, producer)
         return frozenset(transaction.partitions)
 
@@ -196,11 +196,11 @@ class TransactionCoordinator:
 
         Returns the producer's identity for its next transaction.
         """
-        shard, transaction = self._known(transactional_id)
+        shard, transaction = self._find(transactional_id)
         drawn = NO_PRODUCER_ID
         if requests.wants_next_producer_id(transaction, producer, client_version):
             drawn = await self._producer_ids.draw()
-            shard, transaction = self._known(transactional_id)  # may have changed during the await
+            shard, transaction = self._find(transactional_id)  # may have changed during the await
             if not requests.wants_next_producer_id(transaction, producer, client_version):
                 drawn = NO_PRODUCER_ID
         transition = requests.end(
@@ -242,7 +242,7 @@ class TransactionCoordinator:
         self._reached("txn:after-prepare")
         self._send_markers(shard, transaction)
 
-    def _known(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
+    def _find(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id has at least one character")
         shard = self._leadership.shard_of(transactional_id)
@@ -273,14 +273,14 @@ class TransactionCoordinator:
     def _is_current(self, shard: TransactionShard) -> bool:
         return self._leadership.shards.get(shard.partition) is shard
 
-    def _loaded(self, shard: TransactionShard) -> None:
+    def _on_loaded(self, shard: TransactionShard) -> None:
         log.info("loaded %d transactional ids of partition %d", len(shard.transactions), shard.partition)
         for transaction in shard.transactions.values():
             if transaction.state in PREPARED:
                 log.info("finishing %s", transaction)
                 self._send_markers(shard, transaction)
 
-    def _closed(self, shard: TransactionShard, _: ErrorCode) -> None:
+    def _on_closed(self, shard: TransactionShard, _: ErrorCode) -> None:
         self._markers.forget(shard)
 
     # --- markers -------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class TransactionCoordinator:
         completion = transaction.prepare_complete(now_ms=self._clock_ms())
         self._markers.send(DecidedTransaction(shard, transaction, completion))
 
-    def _progressed(self, decided: DecidedTransaction) -> None:
+    def _on_progress(self, decided: DecidedTransaction) -> None:
         if not decided.done:
             self._reached("txn:after-some-markers")
             return

@@ -61,7 +61,7 @@ class TransactionShard:
         if entry.value is None:
             self.transactions.pop(entry.key, None)
         else:
-            self.transactions[entry.key] = restored(entry.key, entry.value)
+            self.transactions[entry.key] = restore(entry.key, entry.value)
 
 
 def record_of(transactional_id: str, transition: Transition) -> tuple[bytes, bytes]:
@@ -72,7 +72,7 @@ def record_of(transactional_id: str, transition: Transition) -> tuple[bytes, byt
         producer_epoch=transition.producer_epoch,
         transaction_timeout_ms=transition.timeout_ms,
         transaction_status=transition.state,
-        transaction_partitions=None if transition.state is EMPTY else grouped(transition.partitions),
+        transaction_partitions=None if transition.state is EMPTY else group_by_topic(transition.partitions),
         transaction_last_update_timestamp_ms=transition.last_update_ms,
         transaction_start_timestamp_ms=transition.start_ms,
         previous_producer_id=transition.last_producer_id if transition.client_version else NO_PRODUCER_ID,
@@ -82,7 +82,7 @@ def record_of(transactional_id: str, transition: Transition) -> tuple[bytes, byt
     return encode_transaction_key(transactional_id), encode_transaction(value)
 
 
-def grouped(partitions: Iterable[TopicPartition]) -> list[TransactionPartitions]:
+def group_by_topic(partitions: Iterable[TopicPartition]) -> list[TransactionPartitions]:
     """Group partitions by topic."""
     topics: dict[str, TransactionPartitions] = {}
     for topic, index in sorted(partitions):
@@ -90,7 +90,7 @@ def grouped(partitions: Iterable[TopicPartition]) -> list[TransactionPartitions]
     return list(topics.values())
 
 
-def restored(transactional_id: str, data: bytes) -> Transaction:
+def restore(transactional_id: str, data: bytes) -> Transaction:
     """Restore a transactional id from its last record. Raises DecodeError."""
     value = decode_transaction(data)
     try:

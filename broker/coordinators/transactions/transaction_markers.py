@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.broker.coordinators.transactions.transaction_journal import TransactionShard, grouped
+from anabranch.broker.coordinators.transactions.transaction_journal import TransactionShard, group_by_topic
 from anabranch.broker.coordinators.transactions.transactional_id import (
     PREPARE_COMMIT,
     TopicPartition,
@@ -62,7 +62,7 @@ class DecidedTransaction:
             transaction_result=transaction.state is PREPARE_COMMIT,
             topics=[
                 WritableTxnMarkerTopic(name=one.topic, partition_indexes=one.partition_ids)
-                for one in grouped(partitions)
+                for one in group_by_topic(partitions)
             ],
             coordinator_epoch=self.shard.leader_epoch,
             transaction_version=transaction.client_version,

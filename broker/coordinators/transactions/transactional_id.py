@@ -321,7 +321,7 @@ class Transaction:
         )
         self.pending = None
 
-    def marked(self, partition: TopicPartition) -> None:
+    def remove_partition(self, partition: TopicPartition) -> None:
         """Remove a partition that has its marker, or needs none."""
         assert self.state in PREPARED, f"{self} has no decision, so {partition} cannot have its marker"
         self.partitions.discard(partition)

@@ -94,7 +94,7 @@ def runs(found: Iterable[Delivery], topic: str) -> Iterator[Row]:
         offset += 1
 
 
-def stored(files: Iterable[Lines]) -> Iterator[Row]:
+def stored_records(files: Iterable[Lines]) -> Iterator[Row]:
     """The acknowledged records of producers, as records of the audited topic. Raises InvalidLine."""
     for one in files:
         for sent in _of_file(one, timed=None):

@@ -49,7 +49,7 @@ class Follower:
         busy_ms = 0 if last is None else self._take(last)
         if busy_ms:
             self._read(busy_ms)
-        self._measure({} if last is None else progress.reached(last))
+        self._measure({} if last is None else progress.reached_offsets(last))
 
     def settle(self) -> None:
         """Read the output of the last batches, after the query's end."""

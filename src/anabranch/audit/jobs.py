@@ -99,7 +99,7 @@ def run_stream(session: SparkSession, options: AuditOptions, console: Console) -
 def run_batch(session: SparkSession, options: AuditOptions, console: Console) -> Findings:
     """Audit a topic's current content, or a copy of it."""
     assert options.topic is not None, "checked"
-    records, known = _finished(session, options)
+    records, known = _finish(session, options)
     found = backfill.run(records, options.scope)
     options.directory.mkdir(parents=True, exist_ok=True)
     clock_ms = max((one.last_ms for one in found.beside.key_epochs.values()), default=0)
@@ -148,7 +148,7 @@ def read_deliveries(options: AuditOptions) -> AuditOptions:
             parquet.write(
                 directory / "runs.parquet", delivery_log.runs(delivery_log.deliveries(files(options.deliveries)), topic)
             )
-            audited = parquet.write(directory / "stored.parquet", delivery_log.stored(files(options.sent)))
+            audited = parquet.write(directory / "stored.parquet", delivery_log.stored_records(files(options.sent)))
         except delivery_log.InvalidLine as error:
             raise service.CannotAudit(str(error)) from None
     if len(audited) > 1:
@@ -229,31 +229,31 @@ def _with_causes(findings: Findings, options: AuditOptions) -> Findings:
 def _but_losses(tell: violations.Tell) -> violations.Tell:
     """A listener that passes on all violations except losses, which get one line per cause."""
 
-    def filtered(story: dict[str, Any]) -> None:
+    def filter_story(story: dict[str, Any]) -> None:
         if story["kind"] != LOST:
             tell(story)
 
-    return filtered
+    return filter_story
 
 
 def _some(tell: violations.Tell) -> violations.Tell:
     """A listener that passes on the first few violations."""
     left = SHOWN_MAX
 
-    def filtered(story: dict[str, Any]) -> None:
+    def filter_story(story: dict[str, Any]) -> None:
         nonlocal left
         if left:
             left -= 1
             tell(story)
 
-    return filtered
+    return filter_story
 
 
 def _moments(options: AuditOptions) -> Sequence[Moment]:
     return read_events(options.events) if options.events is not None else ()
 
 
-def _finished(session: SparkSession, options: AuditOptions) -> tuple[DataFrame, dict[str, Lineage]]:
+def _finish(session: SparkSession, options: AuditOptions) -> tuple[DataFrame, dict[str, Lineage]]:
     if options.replay is not None:
         records = session.read.parquet(str(options.replay))
         return _in_order(records, options), lineages.load(options.replay / f"_{results.LINEAGES}")

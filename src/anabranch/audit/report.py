@@ -69,7 +69,7 @@ def _headline(findings: Findings) -> str:
         kinds = {kind: IN_HEADLINE.get(kind, kind.replace("_", " ")) for kind in wrong}
         counts = ", ".join(f"{count:,} {kinds[kind]}" for kind, count in wrong.items())
         verdict, tone = f"Violations: {counts}", BAD
-    sub = f"{pluralize(judged.get('keys', 0), 'key')}, handed to {_named(groups)}; "
+    sub = f"{pluralize(judged.get('keys', 0), 'key')}, handed to {_name_groups(groups)}; "
     sub += f"judged {findings.how}, delivery by delivery, with Spark."
     if again := judged.get("redelivered", 0):
         sub += f" {again:,} were delivered again after a failure, as Kafka allows."
@@ -78,7 +78,7 @@ def _headline(findings: Findings) -> str:
     return page.headline(f"Order audit of {_subject(findings)}{_period(findings)}", verdict, sub, tone)
 
 
-def _named(groups: Sequence[str]) -> str:
+def _name_groups(groups: Sequence[str]) -> str:
     if not groups:
         return "no group"
     more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
@@ -149,7 +149,7 @@ def _violations(findings: Findings) -> str:
     stories = findings.stories[:STORIES_MAX]
     parts = [page.table(("what", "count", "which means"), rows)]
     if findings.causes:
-        lines = "".join(f"<li>{page.escaped(line)}</li>" for line in findings.causes)
+        lines = "".join(f"<li>{page.escape_html(line)}</li>" for line in findings.causes)
         parts.append(f"<h3>Where records were lost, and why</h3><ul>{lines}</ul>")
     paths = itertools.chain(findings.paths, itertools.repeat(()))
     found = [rendered_violation(story, path) for story, path in zip(stories, paths, strict=False)]
@@ -178,7 +178,7 @@ def rendered_violation(story: Story, path: Sequence[Story] = ()) -> str:
         body = page.table(columns, rows, marked=[n for n, (label, _) in enumerate(known) if label == "the delivery"])
         lead = ""
     differs = f"<p>stored {story['stored']}, handed out {story['got']}</p>" if "stored" in story else ""
-    return f"<div class=story><p><b>{page.escaped(title)}</b></p>{lead}{differs}{body if rows else ''}</div>"
+    return f"<div class=story><p><b>{page.escape_html(title)}</b></p>{lead}{differs}{body if rows else ''}</div>"
 
 
 def _same(one: Story, other: Story) -> bool:
@@ -195,21 +195,21 @@ def _place_row(label: str, place: Story) -> tuple[Cell, ...]:
         number,
         place["partition"],
         place["offset"],
-        _known(place["generation"]),
+        _known_number(place["generation"]),
         Id(owner, OWNER_HEAD),
-        _known(place["group_generation"]),
+        _known_number(place["group_generation"]),
         _clock(place["time_ms"]),
     )
 
 
-def _known(number: int) -> int | None:
+def _known_number(number: int) -> int | None:
     return number if number >= 0 else None
 
 
 def _summary(findings: Findings) -> str:
     shown = [name for name in (*COUNTED, *KINDS) if any(row.counts.get(name, 0) for row in findings.rows)]
     rows: list[tuple[Cell, ...]] = [
-        (row.topic, row.group, _known(row.generation), *(row.counts.get(name, 0) for name in shown))
+        (row.topic, row.group, _known_number(row.generation), *(row.counts.get(name, 0) for name in shown))
         for row in sorted(findings.rows, key=lambda one: (one.topic, one.group, one.generation))
     ]
     columns = ("topic", "group", "generation", *(name.replace("_", " ") for name in shown))

@@ -215,7 +215,9 @@ def _without_log() -> Iterator[None]:
 def _properties(scope: Any) -> Mapping[str, ConfigKey]:
     from anabranch.broker.config.config_def import config_def
 
-    return {name: key for name, key in config_def(scope).known().items() if not (key.without_effect or key.internal)}
+    return {
+        name: key for name, key in config_def(scope).keys_by_name().items() if not (key.without_effect or key.internal)
+    }
 
 
 def _assignments(keys: Mapping[str, ConfigKey], incomplete: str) -> list[Item]:

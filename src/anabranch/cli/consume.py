@@ -212,7 +212,7 @@ async def show(
     while left != 0:
         if ends is not None and consumer.assignment():  # a group member must poll to get partitions
             goal, ends = await ends, None
-        if goal is not None and _passed(consumer, goal):
+        if goal is not None and _has_passed(consumer, goal):
             return
         found = await consumer.getmany(timeout_ms=LOOK_MS, max_records=left if ends is None else 0)
         for record in (record for records in found.values() for record in records):
@@ -232,7 +232,7 @@ async def _ends(consumer: Consumer, partitions: tuple[int, ...]) -> Ends:
     return {one: end for one, end in ends.items() if end > starts[one]}
 
 
-def _passed(consumer: Consumer, ends: Ends) -> bool:
+def _has_passed(consumer: Consumer, ends: Ends) -> bool:
     there = consumer.assignment()
     return all(one not in there or consumer.position(one) >= end for one, end in ends.items())
 

@@ -41,7 +41,7 @@ token = click.option(
 
 
 @contextlib.contextmanager
-def connected(url: str, token: str) -> Iterator[ControlClient]:
+def open_client(url: str, token: str) -> Iterator[ControlClient]:
     """Connect to the control plane; a refusal or failed connection becomes one line and exit code 1."""
     from anabranch.control.client import ControlClient, ControlError
 
@@ -62,7 +62,7 @@ def with_control(function: Callable[..., None]) -> Callable[..., None]:
     @token
     @functools.wraps(function)
     def connect(*, url: str, token: str, **options: Any) -> None:
-        with connected(url, chosen_token(token)) as control:
+        with open_client(url, chosen_token(token)) as control:
             function(control, **options)
 
     return connect

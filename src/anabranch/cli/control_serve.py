@@ -87,7 +87,7 @@ async def serve(zookeeper: str, token: str, endpoint: ControlEndpoint) -> None:
     from anabranch.control.front.discovered_front import discovered_front
 
     stop = StopSignal()
-    async with discovered_front(zookeeper, token) as front, endpoint.opened(front, front_routes):
+    async with discovered_front(zookeeper, token) as front, endpoint.serve(front, front_routes):
         nodes = ",".join(map(str, front.links))
         sys.stdout.write(f"ready nodes={nodes} control={endpoint.url}\n")
         sys.stdout.flush()

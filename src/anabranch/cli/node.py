@@ -27,7 +27,7 @@ from anabranch.broker.profiles.profile_choice import versions_of
 from anabranch.cli import completion
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.start_errors import cannot_start
-from anabranch.protocol.host_port import ADVICE, bracketed, format_host_port, parse_host, parse_host_port
+from anabranch.protocol.host_port import ADVICE, bracket, format_host_port, parse_host, parse_host_port
 from anabranch.runtime.runner import LOG_LEVELS, StopSignal, freeze_memory, run
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def place(text: str) -> tuple[str, int]:
     if text.count(":") == 1 or text.rpartition(":")[0].endswith("]"):
         return address(text, "--advertise")
     try:
-        return parse_host(bracketed(text)), 0
+        return parse_host(bracket(text)), 0
     except ValueError as error:
         raise click.UsageError(f"--advertise: {error}") from None
 
@@ -272,7 +272,7 @@ async def serve(
             files=files_of(settings.directories),
             rng=random.Random(),
             clock_ms=follow_loop_ms(),
-            failpoint=None if agent is None else agent.reached,
+            failpoint=None if agent is None else agent.on_step,
             in_turn=None if agent is None else agent.awaits_steps,
         )
         if agent is not None:
@@ -300,7 +300,7 @@ async def serving(endpoint: ControlEndpoint | None, agent: ControlledNode | None
         yield
         return
     agent.watch(node)
-    async with endpoint.opened(agent, agent_routes):
+    async with endpoint.serve(agent, agent_routes):
         yield
 
 

@@ -36,11 +36,11 @@ def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> No
         option = known.get(name.replace("_", "-"))
         if option is None or option.name is None or option.is_eager:
             raise click.UsageError(f"--options {path}: unknown option {name}; {suggest(name, known)}")
-        defaults[option.name] = _given(path, name, option, value)
+        defaults[option.name] = _convert(path, name, option, value)
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
 
 
-def _given(path: str, name: str, option: click.Option, value: Any) -> Any:
+def _convert(path: str, name: str, option: click.Option, value: Any) -> Any:
     """Convert a value of the file to what click expects."""
     if isinstance(value, dict):
         if not option.multiple:

@@ -94,7 +94,7 @@ async def control_plane(
         return
     from anabranch.control.front.launched_front import launched_front
 
-    async with launched_front(cluster, launcher) as front, endpoint.opened(front, front_routes):
+    async with launched_front(cluster, launcher) as front, endpoint.serve(front, front_routes):
         yield
 
 

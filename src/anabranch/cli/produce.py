@@ -105,7 +105,7 @@ def command(
     schemas = {"key": key_schema, "value": value_schema}
     encoders = serializers(registry, topic, parse_serdes(serdes, registry), schemas)
     of_lines = {side: line_serializer(encoder, side) for side, encoder in encoders.items()}
-    common_key = _common_key(key, of_lines.get("key", _unchanged))
+    common_key = _common_key(key, of_lines.get("key", _encode_text))
 
     def complete(one: LineRecord) -> LineRecord:
         return one._replace(
@@ -118,7 +118,7 @@ def command(
         if as_json:
             return complete(parse_json(line, encoders))
         one = split_line(line, separator.encode() if separator else None)
-        encode_key, encode_value = of_lines.get("key", _unchanged), of_lines.get("value", _unchanged)
+        encode_key, encode_value = of_lines.get("key", _encode_text), of_lines.get("value", _encode_text)
         return complete(one._replace(key=encode_key(one.key), value=encode_value(one.value)))
 
     async def main() -> Stored:
@@ -179,7 +179,7 @@ class Stored:
             headers=record.headers,
         )
         self._accepted += 1
-        future.add_done_callback(self._settled)
+        future.add_done_callback(self._on_acknowledged)
 
     async def send_all(
         self, producer: Producer, lines: AsyncIterator[bytes], parse: Callable[[bytes], LineRecord], from_line: int = 1
@@ -233,7 +233,7 @@ class Stored:
         if self._wrong_line:
             raise click.UsageError(self._wrong_line)
 
-    def _settled(self, future: asyncio.Future[RecordMetadata]) -> None:
+    def _on_acknowledged(self, future: asyncio.Future[RecordMetadata]) -> None:
         error = future.exception()
         if error is not None:
             self._failed[str(error)] = self._failed.get(str(error), 0) + 1
@@ -243,7 +243,7 @@ class Stored:
         self._ends[place.partition] = (count + 1, max(last, place.offset))
 
 
-def _unchanged(text: bytes | None) -> bytes | None:
+def _encode_text(text: bytes | None) -> bytes | None:
     return text
 
 

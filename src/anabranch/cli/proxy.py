@@ -183,6 +183,6 @@ async def serve(settings: ProxySettings, control_endpoint: ControlEndpoint | Non
         async with (
             contextlib.nullcontext()
             if control_endpoint is None
-            else control_endpoint.opened(ControlledProxy(proxy), lambda: PROXY_ROUTES)
+            else control_endpoint.serve(ControlledProxy(proxy), lambda: PROXY_ROUTES)
         ):
             await stop.wait()

@@ -66,7 +66,7 @@ def security() -> SecurityArguments:
         return {}
     from anabranch.clients.security_config import security_of
 
-    with _blamed():
+    with _report_errors():
         return {"security": security_of(given)}
 
 
@@ -80,12 +80,12 @@ def client_properties() -> dict[str, str]:
 
     from anabranch.broker.config.properties_file import properties_in
 
-    with _blamed():
+    with _report_errors():
         return dict(properties_in(Path(path).read_text()))
 
 
 @contextlib.contextmanager
-def _blamed() -> Iterator[None]:
+def _report_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:

@@ -91,7 +91,7 @@ def serializers(
 
 
 def _serializer(registry: str | None, topic: str, side: str, kind: str, schema: str | None) -> Serialize:
-    with _installed():
+    with _require_package():
         from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
         from confluent_kafka.schema_registry.avro import AvroSerializer
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -155,7 +155,7 @@ def deserializer(registry: str | None, serdes: Mapping[str, str]) -> Callable[[C
 
     It raises ClickException for bytes that cannot be decoded, and for a registry that does not answer.
     """
-    with _installed():
+    with _require_package():
         from confluent_kafka.schema_registry import SchemaRegistryClient
         from confluent_kafka.schema_registry.avro import AvroDeserializer
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -221,7 +221,7 @@ def _unreachable(registry: str | None, error: Exception) -> click.ClickException
 
 
 @contextlib.contextmanager
-def _installed() -> Iterator[None]:
+def _require_package() -> Iterator[None]:
     """Turn a missing package into one line that says what to install."""
     try:
         yield

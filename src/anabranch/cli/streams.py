@@ -69,7 +69,7 @@ def command(
             bootstrap_servers=bootstrap,
             state_dir=state_dir,
             security=security(),
-            **_parsed(settings),
+            **_parse(settings),
         )
         found = load_topology(topology)
         found.build(application_id)
@@ -108,7 +108,7 @@ def load_topology(where: str) -> Topology:
     return made
 
 
-def _parsed(settings: tuple[str, ...]) -> dict[str, Any]:
+def _parse(settings: tuple[str, ...]) -> dict[str, Any]:
     """Parse NAME=VALUE into keyword arguments of the right types. Raises ValueError."""
     from anabranch.clients.streams.config import StreamsConfig
 
@@ -133,7 +133,7 @@ async def _work(topology: Topology, config: Any) -> None:
         _say("started", process=streams.process_id.hex())
         talking = asyncio.create_task(_talk(streams))
         try:
-            await stop.wait(streams.failed())
+            await stop.wait(streams.wait_failed())
         finally:
             talking.cancel()
             await asyncio.gather(talking, return_exceptions=True)

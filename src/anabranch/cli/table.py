@@ -17,10 +17,10 @@ def table_lines(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list
     to_right = [all(isinstance(cell, int | None) for cell in column) for column in columns]
     texts = [list(headings), *([_text(cell) for cell in row] for row in there)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return ["  ".join(_padded(line, widths, to_right)).rstrip() for line in texts]
+    return ["  ".join(_pad(line, widths, to_right)).rstrip() for line in texts]
 
 
-def _padded(line: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> list[str]:
+def _pad(line: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> list[str]:
     return [
         text.rjust(width) if right else text.ljust(width)
         for text, width, right in zip(line, widths, to_right, strict=True)

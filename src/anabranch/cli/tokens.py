@@ -130,7 +130,7 @@ async def list_tokens(admin: Admin, owners: tuple[str, ...], as_json: bool) -> N
 @with_admin()
 async def renew(admin: Admin, token_id: str, hours: float | None) -> None:
     """Extend the lifetime of the token TOKEN_ID."""
-    token = await _found(admin, token_id)
+    token = await _find(admin, token_id)
     ends_ms = await admin.renew_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
     click.echo(f"token {token_id} is valid until {_time(ends_ms)}")
 
@@ -141,12 +141,12 @@ async def renew(admin: Admin, token_id: str, hours: float | None) -> None:
 @with_admin()
 async def expire(admin: Admin, token_id: str, hours: float | None) -> None:
     """Expire the token TOKEN_ID, later or at once."""
-    token = await _found(admin, token_id)
+    token = await _find(admin, token_id)
     ends_ms = await admin.expire_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
     click.echo(f"token {token_id} has ended" if hours is None else f"token {token_id} ends at {_time(ends_ms)}")
 
 
-async def _found(admin: Admin, token_id: str) -> DelegationToken:
+async def _find(admin: Admin, token_id: str) -> DelegationToken:
     for token in await admin.describe_tokens():
         if token.token_id == token_id:
             return token

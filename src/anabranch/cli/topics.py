@@ -131,7 +131,7 @@ async def describe(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
     """
     chosen = names or await admin.list_topics()
     for topic in (await admin.describe_topics(chosen)).values():
-        tell(as_json, described(topic), describe_lines(topic))
+        tell(as_json, topic_row(topic), describe_lines(topic))
 
 
 @command.command(
@@ -356,7 +356,7 @@ def describe_lines(topic: Topic) -> list[str]:
     return lines
 
 
-def described(topic: Topic) -> Mapping[str, Any]:
+def topic_row(topic: Topic) -> Mapping[str, Any]:
     """A topic as a JSON row."""
     history = () if topic.lineage is None else topic.lineage.history
     return {

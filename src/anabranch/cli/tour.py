@@ -12,7 +12,7 @@ import click
 
 from anabranch.cli import completion
 from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_token, is_from_context
-from anabranch.cli.control import connected, token, url
+from anabranch.cli.control import open_client, token, url
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,7 @@ def command(story: str | None, every: bool, wait: bool, own: bool, url: str, tok
     if from_context and url != CONTROL_DEFAULT and not own:
         click.echo(f"on the cluster of the current context, {url}; --own plays on another", err=True)
     is_remote = url != CONTROL_DEFAULT or not from_context
-    with connected(url, chosen_token(token)) if is_remote and not own else _own() as control:
+    with open_client(url, chosen_token(token)) if is_remote and not own else _own_cluster() as control:
         stories = {one["story"]: one for one in control.tour.stories}
         if story is None and not every:
             _list(stories)
@@ -68,7 +68,7 @@ def command(story: str | None, every: bool, wait: bool, own: bool, url: str, tok
 
 
 @contextlib.contextmanager
-def _own() -> Iterator[ControlClient]:
+def _own_cluster() -> Iterator[ControlClient]:
     """Run a cluster of three brokers while the block runs."""
     with subprocess.Popen([sys.executable, *OWN_CLUSTER], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -76,7 +76,7 @@ def _own() -> Iterator[ControlClient]:
             ready = process.stdout.readline()
             if " control=" not in ready:
                 raise click.ClickException("the cluster of the tour did not start")
-            with connected(ready.split(" control=")[1].strip(), "") as control:
+            with open_client(ready.split(" control=")[1].strip(), "") as control:
                 yield control
         finally:
             process.terminate()

@@ -394,4 +394,4 @@ async def serve(
         if endpoint is not None:
             click.echo(f"dashboard: {endpoint.url}/", err=True)
         async with contextlib.nullcontext() if endpoint is None else endpoint.open(cluster, clock):
-            await stop.wait(cluster.failed())
+            await stop.wait(cluster.wait_failed())

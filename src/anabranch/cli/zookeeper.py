@@ -98,4 +98,4 @@ async def _start(server: LocalZooKeeper) -> None:
     await server.start()
     sys.stdout.write(f"ready zookeeper={server.hosts}\n")
     sys.stdout.flush()
-    await server.ended()
+    await server.wait_ended()

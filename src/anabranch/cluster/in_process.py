@@ -245,9 +245,9 @@ class Cluster(Startable):
             self.on_node(self._faults.watch)
         return self._faults
 
-    def _reached(self, node_id: int, step: str) -> None:
+    def _on_step(self, node_id: int, step: str) -> None:
         if self._faults:
-            self._faults.reached(node_id, step)
+            self._faults.on_step(node_id, step)
 
     def _awaits_steps(self, node_id: int) -> bool:
         return self._faults is not None and self._faults.await_steps(node_id)
@@ -257,7 +257,7 @@ class Cluster(Startable):
         """Whether the cluster has fault rules."""
         return bool(self._faults)
 
-    async def failed(self) -> None:
+    async def wait_failed(self) -> None:
         """Wait until a node fails by a bug, and raise its exception. Includes nodes that start later."""
         self._failure = asyncio.get_running_loop().create_future()
         for node in self.nodes.values():
@@ -301,7 +301,7 @@ class Cluster(Startable):
 
     async def _stop_nodes(self) -> None:
         if self._fault_actions is not None:
-            await self._fault_actions.settled()
+            await self._fault_actions.wait_settled()
         for node_id in self.nodes:
             self.thaw_broker(node_id)
         await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
@@ -374,7 +374,7 @@ class Cluster(Startable):
         await self._start_again()
 
     async def _start_watched(self) -> None:
-        # `failed()` must not see these errors: the snapshot causes them, and failed brokers are replaced.
+        # `wait_failed()` must not see these errors: the snapshot causes them, and failed brokers are replaced.
         outer, self._failure = self._failure, asyncio.get_running_loop().create_future()
         starting = asyncio.create_task(self._start_again())
         try:
@@ -536,7 +536,7 @@ class Cluster(Startable):
             files=self._files[node_id],
             rng=random.Random(self._rng.getrandbits(64)),
             clock_ms=follow_loop_ms(),
-            failpoint=functools.partial(self._reached, node_id),
+            failpoint=functools.partial(self._on_step, node_id),
             in_turn=functools.partial(self._awaits_steps, node_id),
         )
         process = Process.new()

@@ -89,7 +89,7 @@ class LauncherSocket:
             raise OrderRefused(f"the cluster in {self._launcher.directory} has no node {node_id}; it has {there}")
         if node.running:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(node.ended(), END_NOTICED_S)
+                await asyncio.wait_for(node.wait_ended(), END_NOTICED_S)
         if node.running:
             raise OrderRefused(f"node {node_id} is running already (pid {node.pid})")
         await node.start()
@@ -105,7 +105,7 @@ class LauncherSocket:
             self._watching[node.node_id] = asyncio.ensure_future(self._tell_end(node, node.pid))
 
     async def _tell_end(self, node: NodeProcess, pid: int) -> None:
-        status = await node.ended()
+        status = await node.wait_ended()
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         self._say(
             f"node {node.node_id} (pid {pid}) {how}; `anabranch nodes start {node.node_id}` starts it again, "

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.authentication.listener_security import between_brokers
+from anabranch.broker.authentication.listener_security import inter_broker_security
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.config.coordinator_properties import INTERNAL_REPLICATION
 from anabranch.broker.config.listeners import Listener
@@ -196,7 +196,7 @@ class NodeProcess:
             await self.process.wait()
             raise NodeFailed(f"node {self.node_id} ended with {self.process.returncode}\n{self.log_tail()}")
 
-    async def ended(self) -> int:
+    async def wait_ended(self) -> int:
         """Wait until the process has ended; returns its exit status."""
         assert self.process is not None
         return await self.process.wait()
@@ -299,7 +299,7 @@ class ProcessCluster(Startable):
         if listeners:
             settings = start_settings(BrokerSettings(), {**self._properties, "listeners": ",".join(listeners)})
             self._listening, self._between = settings.listening, settings.between_brokers.name
-            self.security = between_brokers(settings)
+            self.security = inter_broker_security(settings)
         self._log_level = log_level
         self._metrics_port = metrics_port
         self._agents = agents
@@ -377,7 +377,7 @@ class ProcessCluster(Startable):
 
     async def zookeeper_ended(self) -> None:
         """Wait until this cluster's own ZooKeeper ends by itself, and raise its error; without one, wait for ever."""
-        await (self._server.ended() if self._server is not None else asyncio.get_running_loop().create_future())
+        await (self._server.wait_ended() if self._server is not None else asyncio.get_running_loop().create_future())
 
     async def stop(self) -> None:
         """Stop all nodes, then ZooKeeper."""

@@ -184,7 +184,7 @@ class LocalZooKeeper(Startable):
             self._temporary.cleanup()
             self._temporary = None
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait until the server ends by itself, and raise an error with its last output."""
         assert self._process is not None
         process = self._process

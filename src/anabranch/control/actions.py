@@ -87,7 +87,7 @@ class Actions:
 
     def resume_session(self, node_id: int) -> state.NodeRow:
         """Reconnect a node to ZooKeeper; its session may have expired. Raises UnknownNode or ActionRefused."""
-        self._known(node_id)
+        self._require_node(node_id)
         node = self._cluster.nodes.get(node_id)
         session = None if node is None else node.services.session
         if not isinstance(session, MemorySession) or session.link is not Link.SUSPENDED:
@@ -98,7 +98,7 @@ class Actions:
 
     def freeze(self, node_id: int) -> state.NodeRow:
         """Freeze a node, as SIGSTOP does. Raises UnknownNode, or ActionRefused if it is stopped or frozen."""
-        self._known(node_id)
+        self._require_node(node_id)
         self._running(node_id)
         if self._cluster.is_frozen(node_id):
             raise ActionRefused(f"node {node_id} is already frozen")
@@ -111,7 +111,7 @@ class Actions:
 
     def thaw(self, node_id: int) -> state.NodeRow:
         """Resume a frozen node. Raises UnknownNode, or ActionRefused if it is not frozen."""
-        self._known(node_id)
+        self._require_node(node_id)
         if not self._cluster.is_frozen(node_id):
             raise ActionRefused(f"node {node_id} is not frozen")
         self._events.publish("node thawed", node=node_id)
@@ -127,10 +127,10 @@ class Actions:
             yield
 
     def _turn(self, node_id: int) -> asyncio.Lock:
-        self._known(node_id)
+        self._require_node(node_id)
         return self._turns[node_id]
 
-    def _known(self, node_id: int) -> None:
+    def _require_node(self, node_id: int) -> None:
         if node_id not in self._turns:
             raise UnknownNode(f"there is no node {node_id}: there are {', '.join(map(str, self._turns))}")
 
@@ -139,7 +139,7 @@ class Actions:
             raise ActionRefused(f"node {node_id} is not running")
 
     def _session(self, node_id: int) -> MemorySession:
-        self._known(node_id)
+        self._require_node(node_id)
         self._running(node_id)
         session = session_of(self._cluster, node_id)
         if session is None:

@@ -76,7 +76,7 @@ class ControlledNode:
         frames: bool = False,
         lease_s: float = LEASE_S,
     ) -> None:
-        """Create the agent before its node: the node is given `reached`, `awaits_steps` and `register`.
+        """Create the agent before its node: the node is given `on_step`, `awaits_steps` and `register`.
 
         `url` is the address of the agent for other machines.
         """
@@ -99,13 +99,13 @@ class ControlledNode:
             self.journal = _new_journal(journal_size, self._known, self.events, frames=frames)
             self.faults.on_hit(self.journal.on_hit)
 
-    def reached(self, step: str) -> None:
+    def on_step(self, step: str) -> None:
         """Handle a completed step of the node's controller or coordinators: `failpoint` of Node."""
         if step == self._crash_at:
             log.error("node %d crashes at failpoint %s", self.node_id, step)
             os._exit(CRASH_STATUS)
         if self.faults:
-            self.faults.reached(self.node_id, step)
+            self.faults.on_step(self.node_id, step)
 
     def awaits_steps(self) -> bool:
         """Whether the node may end at a step: `in_turn` of Node."""
@@ -128,7 +128,7 @@ class ControlledNode:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         self.faults.clear()
-        await self._actions.settled()
+        await self._actions.wait_settled()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine."""

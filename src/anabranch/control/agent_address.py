@@ -62,7 +62,7 @@ async def register(session: ZkSession, address: AgentAddress) -> None:
             return
 
 
-async def registered(session: ZkSession) -> list[AgentAddress]:
+async def read_addresses(session: ZkSession) -> list[AgentAddress]:
     """Read the addresses of all agents, by node id; malformed ones are skipped with a warning."""
     try:
         names = await session.children(paths.CONTROL_AGENTS)

@@ -93,7 +93,7 @@ class PendingWait:
                 if every or partition.topic == depends_on.topic:
                     partition.listeners[self] = None
 
-    async def changed(self) -> None:
+    async def wait_changed(self) -> None:
         """Wait until something has changed since `listen`."""
         await self._changed.wait()
 

@@ -111,14 +111,14 @@ class ControlEndpoint:
         controlled = ControlledCluster(cluster, actions, events, journal, clock, states, telemetry)
         if cluster.has_rules:
             _ = controlled.faults  # creates the rules, so that hits are events
-        async with self.opened(controlled):
+        async with self.serve(controlled):
             try:
                 yield
             finally:
                 await states.close()
 
     @contextlib.asynccontextmanager
-    async def opened(
+    async def serve(
         self, controlled: Controllable, load_routes: Callable[[], Sequence[Route]] = tuple
     ) -> AsyncIterator[None]:
         """Serve these routes while the block runs, in place of a cluster's routes; they are loaded when needed."""

@@ -53,7 +53,7 @@ def check_fields(body: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]
             continue
         allowed = [kinds] if isinstance(kinds, str) else kinds
         if not any(_is(kind, value) for kind in allowed):
-            raise ValueError(f"{name} is {' or '.join(KINDS[kind] for kind in allowed)}, not {shortened(value)}")
+            raise ValueError(f"{name} is {' or '.join(KINDS[kind] for kind in allowed)}, not {shorten(value)}")
 
 
 def check_names(given: Iterable[str], known: Collection[str], what: str, kind: str) -> None:
@@ -61,10 +61,10 @@ def check_names(given: Iterable[str], known: Collection[str], what: str, kind: s
     for name in given:
         if name not in known:
             instead = suggest(name, known) if known else f"it has no {kind}s"
-            raise ValueError(f"{what} has no {shortened(name)}; {instead}")
+            raise ValueError(f"{what} has no {shorten(name)}; {instead}")
 
 
-def shortened(value: object) -> str:
+def shorten(value: object) -> str:
     """Shorten a value for a message."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."

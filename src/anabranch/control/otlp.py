@@ -59,10 +59,10 @@ def parse_error(content: bytes) -> str:
 
 def points(content: bytes, points_max: int = POINTS_MAX) -> list[PointRow]:
     """The data points, up to `points_max`. Raises ValueError if the bytes are not OTLP."""
-    return list(islice(_points(_parsed(content)), points_max))
+    return list(islice(_points(_parse(content)), points_max))
 
 
-def _parsed(content: bytes) -> MetricsData:
+def _parse(content: bytes) -> MetricsData:
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -93,11 +93,11 @@ def _points_of(metric: Metric, of_all: Row) -> Iterator[PointRow]:
         "temporality": TEMPORALITIES.get(getattr(data, "aggregation_temporality", 0)),
     }
     for point in data.data_points:
-        row = {**fields, **_measured(point), "attributes": of_all | _attributes(point.attributes)}
+        row = {**fields, **_measured_value(point), "attributes": of_all | _attributes(point.attributes)}
         yield cast("PointRow", row)
 
 
-def _measured(point: Any) -> Row:
+def _measured_value(point: Any) -> Row:
     """The value of one data point (`value`, or the fields of a distribution) and its time."""
     spans = {"from_ns": point.start_time_unix_nano, "until_ns": point.time_unix_nano}
     if "as_double" in point.DESCRIPTOR.fields_by_name:

@@ -150,7 +150,7 @@ class ControlServer:
                 if route.stream is not None:
                     return await _send_rows(request, route.stream(self._controlled, control_request))
             work = route.handler(self._controlled, control_request)
-            done = await (work if route.waits else self._finished(self._controlled.run(work)))
+            done = await (work if route.waits else self._finish(self._controlled.run(work)))
             return web.Response(body=done) if isinstance(done, bytes) else web.json_response(done)
 
         return answer
@@ -177,7 +177,7 @@ class ControlServer:
             log.exception("bug in the control plane: %s %s", request.method, request.path)
             return _refusal(500, "a bug; see the log")
 
-    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Await work that is not cancelled with its request."""
         task = asyncio.create_task(work)
         self._work.add(task)

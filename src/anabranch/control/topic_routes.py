@@ -13,7 +13,7 @@ from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Route, count_of
 from anabranch.dashboard.collectors.topics import DRAWN_MAX
-from anabranch.inspect.record_text import parsed, to_value
+from anabranch.inspect.record_text import parse, to_value
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import parent
 from anabranch.protocol.records.batch import iter_batches
@@ -166,7 +166,7 @@ async def write_each(producing: Producer, topic: str, given: object) -> list[Sto
     """Write the records of a body. Raises ValueError for other bodies."""
     if not isinstance(given, list) or not 0 < len(given) <= RECORDS_MAX:
         raise ValueError(f'send {{"records": [{{"key": "a", "value": "b"}}]}}, of 1 to {RECORDS_MAX} records')
-    records = [parsed(one) for one in given]
+    records = [parse(one) for one in given]
     async with producing as producer:
         sent = [
             await producer.send(

@@ -14,13 +14,13 @@ VERSION: Final = "/v1"
 
 def unknown_path(path: str, templates: Iterable[str]) -> str:
     """The message for an unknown path; `templates` are the known paths with parameters in braces."""
-    known = dict.fromkeys(one for template in templates for one in _filled(template, path))
+    known = dict.fromkeys(one for template in templates for one in _fill(template, path))
     close = difflib.get_close_matches(path.rstrip("/")[:CHARS_COMPARED], known, n=1)
     meant = f"did you mean {close[0]}?" if close else "/docs and /v1/openapi.json list the paths"
     return f"there is no path {path[:CHARS_SHOWN]}; {meant}"
 
 
-def _filled(template: str, path: str) -> Iterator[str]:
+def _fill(template: str, path: str) -> Iterator[str]:
     """A template with the path's own words for its parameters, also if the path lacks the version."""
     for whole in (path, VERSION + path):
         words, parts = whole.rstrip("/").split("/"), template.split("/")

@@ -133,7 +133,7 @@ async def wait(cluster: Cluster, awaited: Condition, timeout_s: float) -> str:
                 return left
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline_s):
-                    await pending.changed()
+                    await pending.wait_changed()
                     await asyncio.sleep(max(LOOK_S, took_s * len(changes.waits) * LOOK_SHARE))
     finally:
         pending.end(cluster)

@@ -73,7 +73,7 @@ class History:
         """Store the last recorded change."""
         if not self._pending:
             return
-        last, written = self._chapters[-1], _packed(self._pending.body())
+        last, written = self._chapters[-1], _pack(self._pending.body())
         last.times.append(self._pending_s)
         last.deltas.append(written)
         last.size_bytes += len(written)
@@ -86,14 +86,14 @@ class History:
         chapter = next((one for one in reversed(self._chapters) if one.at_s <= at_s), None)
         if chapter is None:
             return None
-        rows: dict[str, Any] = _unpacked(chapter.whole)
+        rows: dict[str, Any] = _unpack(chapter.whole)
         count = bisect_right(chapter.times, at_s)
         for packed in chapter.deltas[:count]:
-            StateDelta.from_body(_unpacked(packed)).apply(rows)
+            StateDelta.from_body(_unpack(packed)).apply(rows)
         return chapter.times[count - 1] if count else chapter.at_s, rows
 
     def _begin(self, at_s: float, rows: Mapping[str, Any]) -> None:
-        whole = _packed(rows)
+        whole = _pack(rows)
         self._chapters.append(_Chapter(at_s, whole, len(whole)))
         self.size_bytes += len(whole)
         chapters = self._chapters
@@ -103,9 +103,9 @@ class History:
             self.size_bytes -= chapters.popleft().size_bytes
 
 
-def _packed(what: Mapping[str, Any]) -> bytes:
+def _pack(what: Mapping[str, Any]) -> bytes:
     return zlib.compress(json.dumps(what, separators=(",", ":")).encode(), FASTEST)
 
 
-def _unpacked(packed: bytes) -> Any:
+def _unpack(packed: bytes) -> Any:
     return json.loads(zlib.decompress(packed))

@@ -120,7 +120,7 @@ class Demonstration:
             await self._restart(story, victim, f"broker {victim} is back")
             await self._line(producer, "done", "the last acknowledgements")
             self._say("phase", f"all {story.acked:,} flights are acknowledged", story)
-            await self._delivered(story)
+            await self._wait_delivered(story)
         return await self._judge(story)
 
     async def _resize(self, story: Story, count: int) -> None:
@@ -181,7 +181,7 @@ class Demonstration:
             await self._at(story, 0.60)
             await self._resize_plainly(story, 8)
             await self._line(producer, "done", "the last acknowledgements")
-            await self._delivered(story)
+            await self._wait_delivered(story)
         return await self._judge(story)
 
     async def _resize_plainly(self, story: Story, count: int) -> None:
@@ -240,7 +240,7 @@ class Demonstration:
         """Wait until this share of the flights has been sent."""
         await self._until(lambda: story.sent >= share * story.total, f"{share:.0%} of {story.topic} to be sent", story)
 
-    async def _delivered(self, story: Story) -> None:
+    async def _wait_delivered(self, story: Story) -> None:
         await self._until(lambda: story.delivered >= story.total, f"all of {story.topic} to be delivered", story)
 
     async def _until(self, condition: Callable[[], bool], what: str, story: Story) -> None:

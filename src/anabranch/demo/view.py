@@ -66,12 +66,12 @@ def _line(story: Story | None, waits: Sequence[str], now_s: float) -> str:
     closed = sum(len(gates) for gates in story.gates.values())
     state = (
         f"{now_s:7.2f} s  {story.topic}: {story.acked:,} of {story.total:,} acknowledged, "
-        f"{story.delivered:,} delivered, {closed} gates closed, audit: {audited(story)}"
+        f"{story.delivered:,} delivered, {closed} gates closed, audit: {audit_phrase(story)}"
     )
     return "; ".join([state, *waits])
 
 
-def audited(story: Story) -> str:
+def audit_phrase(story: Story) -> str:
     """The audit so far, in one phrase."""
     if not story.audited:
         return "warming up"
@@ -88,7 +88,9 @@ def _screen(story: Story | None, waits: Sequence[str]) -> RenderableType:
         "delivered", ProgressBar(total=story.total, completed=story.delivered, width=50), f"{story.delivered:,}"
     )
     table.add_row(
-        "audited", ProgressBar(total=story.total, completed=story.audited.get("delivered", 0), width=50), audited(story)
+        "audited",
+        ProgressBar(total=story.total, completed=story.audited.get("delivered", 0), width=50),
+        audit_phrase(story),
     )
     readers = Table("reader", "partitions", "closed gates", box=None, padding=(0, 2))
     for name in sorted(story.assigned):

@@ -150,7 +150,7 @@ class ActiveRule:
             self._count_hit(what)
         return due
 
-    async def decided(self, view: RequestView) -> bool:
+    async def decide_remotely(self, view: RequestView) -> bool:
         """Have the decision made elsewhere whether a matching request is hit; returns it."""
         assert self.decide is not None
         self.met += 1

@@ -26,7 +26,7 @@ from anabranch.faults.paths import parse
 from anabranch.faults.request_fields import Row, derivable, levels_of, without
 from anabranch.faults.rewriting import (
     empty_answer,
-    interleaved,
+    interleave,
     level_for,
     rows_in,
     with_errors,
@@ -129,12 +129,12 @@ class FaultInjectingDispatcher(Dispatcher):
         if rule.error and level is None:
             return await rest(view)
         if not matcher.names_rows or any(map(matcher.surely_matches, view.rows)):
-            hit = armed.hit(view) if armed.decide is None else await armed.decided(view)
+            hit = armed.hit(view) if armed.decide is None else await armed.decide_remotely(view)
             return await _apply_rule(armed, view, level, rest) if hit else await rest(view)
         response = await rest(view)
         if response is None or not _is_about(armed, view, response):
             return response
-        hit = armed.hit(view) if armed.decide is None else await armed.decided(view)
+        hit = armed.hit(view) if armed.decide is None else await armed.decide_remotely(view)
         if not hit:
             return response
         return await _apply_rule(armed, view, level, rest, response)
@@ -165,7 +165,7 @@ async def _apply_rule(
         armed.postpone(functools.partial(rest, view))
         return empty_answer(view.request.api)
     if response is None and (late or not _leaves_undone(armed)):
-        response = await _answered(armed, view, level, inside)
+        response = await _with_error_rows(armed, view, level, inside)
     elif response is not None and level is not None:
         response = _with_error(armed, view, level, response)
     if late:
@@ -176,7 +176,7 @@ async def _apply_rule(
     if rule.silence or rule.half_open:
         raise SilentResponse(armed)
     if response is not None:
-        response = _changed(armed, view, response)
+        response = _change_response(armed, view, response)
     damages = [*inside.damages, *([armed.rule] if damages_bytes(rule) else [])]
     if damages:
         raise DamagedResponse(damages, response)
@@ -220,7 +220,7 @@ async def _wait(armed: ActiveRule) -> None:
         await asyncio.sleep(delay_s)
 
 
-async def _answered(armed: ActiveRule, view: RequestView, level: Level | None, rest: Rest) -> Any:
+async def _with_error_rows(armed: ActiveRule, view: RequestView, level: Level | None, rest: Rest) -> Any:
     if level is None:
         return await rest(view)
     rule, request, matcher = armed.rule, view.request, armed.matcher
@@ -238,7 +238,7 @@ async def _answered(armed: ActiveRule, view: RequestView, level: Level | None, r
     code = ErrorCode[rule.error]
     if not level.kinds:
         rows = [(row, matcher.matches(row)) for row in view.rows]
-        return interleaved(_some(response, armed), request.version, level, rows, code)
+        return interleave(_some(response, armed), request.version, level, rows, code)
     return with_errors(_some(response, armed), request.version, level, refused, code, f"rule {rule.name}")
 
 
@@ -275,7 +275,7 @@ def _with_error(armed: ActiveRule, view: RequestView, level: Level, response: An
     return with_errors(response, version, level, rows, code, f"rule {rule.name}")
 
 
-def _changed(armed: ActiveRule, view: RequestView, response: Any) -> Any:
+def _change_response(armed: ActiveRule, view: RequestView, response: Any) -> Any:
     rule, version, matches = armed.rule, view.request.version, armed.matcher.matches
     if rule.throttle_ms:
         response = with_throttle(response, version, rule.throttle_ms)

@@ -2,7 +2,8 @@
 
 An action happens at the moment of the hit, which may be in the middle of a request or between two steps of a
 controller: on a `ClockLoop`, a killed or frozen broker executes nothing after that point. Longer actions continue in
-the background, and `settled` waits for them. `undo` ends continuous actions (a frozen broker, a suspended session).
+the background, and `wait_settled` waits for them. `undo` ends continuous actions (a frozen broker, a suspended
+session).
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class BackgroundActions:
         """Run postponed work in the background."""
         self._begin(work(), "deferred actions")
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait for all actions in the background."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 

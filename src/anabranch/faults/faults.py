@@ -77,7 +77,7 @@ class Faults:
 
     def __call__(self, rule: Rule | None = None, *, optional: bool = False, **fields: Unpack[RuleFields]) -> _Armed:
         """A block during which a rule is active. Raises RuleNeverHit at its end without a hit, unless `optional`."""
-        return _armed(self, rule, optional=optional, fields=fields)
+        return _active_rule(self, rule, optional=optional, fields=fields)
 
     def add(
         self, rule: Rule | None = None, *, decide: Decide | None = None, **fields: Unpack[RuleFields]
@@ -94,7 +94,7 @@ class Faults:
         """
         rule = rule or from_json(fields)
         if not rule.name:
-            rule = self._named(rule)
+            rule = self._name_rule(rule)
         if rule.name in self._rules:
             raise InvalidRule(f"rule {rule.name} already exists; remove it, or use another name")
         self._refuse(rule)
@@ -168,7 +168,7 @@ class Faults:
         self._nodes.pop(node_id, None)
         self._dispatchers.pop(node_id, None)
 
-    def _named(self, rule: Rule) -> Rule:
+    def _name_rule(self, rule: Rule) -> Rule:
         while True:
             self._number += 1
             name = f"rule-{self._number}"
@@ -179,7 +179,7 @@ class Faults:
         """Whether a rule is about steps of this broker."""
         return any(one.rule.step and not one.spent and _is_at(one.rule, node_id) for one in self._rules.values())
 
-    def reached(self, node_id: int, step: str) -> None:
+    def on_step(self, node_id: int, step: str) -> None:
         """Report a durable step of a broker's controller or coordinator."""
         for armed in [one for one in self._rules.values() if one.rule.step]:
             rule = armed.rule
@@ -259,7 +259,7 @@ _Armed = contextlib.AbstractContextManager[ActiveRule]
 
 
 @contextlib.contextmanager
-def _armed(faults: Faults, rule: Rule | None, *, optional: bool, fields: RuleFields) -> Iterator[ActiveRule]:
+def _active_rule(faults: Faults, rule: Rule | None, *, optional: bool, fields: RuleFields) -> Iterator[ActiveRule]:
     armed = faults.add(rule, **fields)
     try:
         yield armed

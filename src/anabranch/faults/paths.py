@@ -83,6 +83,6 @@ def _range(kind: Kind) -> tuple[int, int]:
     return -half, half - 1
 
 
-def shown(paths: Sequence[tuple[str, int | None]]) -> str:
+def format_path(paths: Sequence[tuple[str, int | None]]) -> str:
     """Format a path as text."""
     return ".".join(name if at is None else f"{name}[{'*' if at == EACH else at}]" for name, at in paths)

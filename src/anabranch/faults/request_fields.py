@@ -177,12 +177,12 @@ def values_of(message: Any, version: int, kind: str) -> set[Any] | None:
     key = (type(message), version)
     readers = _readers.get(key)
     if readers is None:
-        readers = _readers[key] = dict(_written(type(message), version))
+        readers = _readers[key] = dict(_written_fields(type(message), version))
     reader = readers.get(kind)
     return None if reader is None else reader(message) or None
 
 
-def _written(struct: type[Any], version: int) -> Iterator[tuple[str, Reader]]:
+def _written_fields(struct: type[Any], version: int) -> Iterator[tuple[str, Reader]]:
     found: dict[str, list[Way]] = {}
     _find_ways(struct, version, (), found)
     if KEY in found or RESOURCE in found:
@@ -225,11 +225,11 @@ def rows_of(names: Names, message: Any, version: int) -> list[Row]:
     if len(found) == 1 and not found[0]:
         unnamed = first_list(type(message), version)
         if unnamed is not None:
-            return [_unnamed(one) for one in getattr(message, unnamed.name) or ()] or found
+            return [_unnamed_row(one) for one in getattr(message, unnamed.name) or ()] or found
     return found
 
 
-def _unnamed(element: Any) -> Row:
+def _unnamed_row(element: Any) -> Row:
     return {name: getattr(element, name) for name in REPEATED if hasattr(element, name)}
 
 

@@ -104,13 +104,13 @@ class _Placing:
                 found = self._append(struct, field, row, self._blank(field, row))
             struct = getattr(struct, field.name)[found]
         found = self._find(struct, last, row)
-        refused = self.refused(row)
+        refused = self.refused_row(row)
         if found < 0:
             self._append(struct, last, row, refused)
         else:
             getattr(struct, last.name)[found] = refused
 
-    def refused(self, row: Row) -> Any:
+    def refused_row(self, row: Row) -> Any:
         """The row of an error."""
         made = self._blank(self._level.path[-1], row)
         setattr(made, self._level.field, self._code)
@@ -168,7 +168,7 @@ def nothing(field: WireField) -> Any:
     return empty_value(field)
 
 
-def interleaved(response: Any, version: int, level: Level, rows: Sequence[tuple[Row, bool]], code: int) -> Any:
+def interleave(response: Any, version: int, level: Level, rows: Sequence[tuple[Row, bool]], code: int) -> Any:
     """The response of an API whose rows are identified by order only: error rows between the others.
 
     `rows` are the request's rows, each with whether it gets the error.
@@ -177,7 +177,7 @@ def interleaved(response: Any, version: int, level: Level, rows: Sequence[tuple[
     placing = _Placing(version, level, code, None)
     served = iter(getattr(response, field.name) or ())
     made = copy.copy(response)
-    setattr(made, field.name, [placing.refused(row) if is_refused else next(served) for row, is_refused in rows])
+    setattr(made, field.name, [placing.refused_row(row) if is_refused else next(served) for row, is_refused in rows])
     return made
 
 

@@ -73,7 +73,7 @@ def check(
         if name not in SPANS:
             raise InvalidRule(f"unknown API {name!r}; {suggest(name, SPANS)}")
         if name not in spans:
-            raise InvalidRule(f"{name} is not served; the APIs are {_listed(spans)}")
+            raise InvalidRule(f"{name} is not served; the APIs are {_list_names(spans)}")
     if rule.listener and listeners and rule.listener not in listeners:
         raise InvalidRule(f"unknown listener {rule.listener!r}; {suggest(rule.listener, listeners)}")
     versions = _versions(rule, spans)
@@ -98,7 +98,7 @@ def _check_numbers(rule: Rule) -> None:
         raise InvalidRule(f"probability must be above 0 and at most 1, not {rule.probability:g}")
     delays = rule.delay_ms
     if any(one < 0 for one in delays) or list(delays) != sorted(delays):
-        raise InvalidRule(f"delay_ms must be one number, or several in increasing order, not {_listed(delays)}")
+        raise InvalidRule(f"delay_ms must be one number, or several in increasing order, not {_list_names(delays)}")
     try:
         over = rule.until and parse_seconds(rule.until) == 0
     except ValueError as error:
@@ -110,21 +110,21 @@ def _check_numbers(rule: Rule) -> None:
     for field in FIELDS:
         choices, chosen = field.metadata["one_of"], getattr(rule, field.name)
         if choices and chosen and chosen not in choices:
-            raise InvalidRule(f"{field.name} is {_listed(choices)}, not {chosen!r}")
+            raise InvalidRule(f"{field.name} is {_list_names(choices)}, not {chosen!r}")
 
 
 def _check_actions(rule: Rule) -> None:
     chosen = [name for name in ACTIONS if is_set(rule, name)]
     if not set(chosen) - set(HOW):
-        raise InvalidRule(f"the rule has no action; the actions are {_listed(set(ACTIONS) - set(HOW))}")
+        raise InvalidRule(f"the rule has no action; the actions are {_list_names(set(ACTIONS) - set(HOW))}")
     silent = [name for name in chosen if name in NO_ANSWER and rule.disconnect != "middle"]
     if len(silent) > 1:
-        raise InvalidRule(f"{_listed(silent)} are mutually exclusive")
+        raise InvalidRule(f"{_list_names(silent)} are mutually exclusive")
     answers = [name for name in chosen if name not in (*NO_ANSWER, *HOW, "delay_ms", "hold", "node", "elect")]
     if rule.node == KILL and not rule.on and (silent or answers):
-        raise InvalidRule(f"a killed broker sends no responses: leave out {_listed([*silent, *answers])}")
+        raise InvalidRule(f"a killed broker sends no responses: leave out {_list_names([*silent, *answers])}")
     if silent and answers:
-        raise InvalidRule(f"{silent[0]} sends no response: leave out {_listed(answers)}")
+        raise InvalidRule(f"{silent[0]} sends no response: leave out {_list_names(answers)}")
 
 
 def _versions(rule: Rule, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, range]:
@@ -150,7 +150,7 @@ def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
         raise InvalidRule(str(error)) from None
     for broker in (*rule.brokers, *rule.on, *(int(one) for one in ends if one != ANY)):
         if broker not in brokers:
-            raise InvalidRule(f"there is no broker {broker}; there are {_listed(brokers)}")
+            raise InvalidRule(f"there is no broker {broker}; there are {_list_names(brokers)}")
     if rule.on and not rule.node:
         raise InvalidRule("on needs node")
     if rule.node == START and not rule.on:
@@ -169,7 +169,7 @@ def _check_happening(rule: Rule) -> None:
         if field.metadata["part"] != WHEN and is_set(rule, field.name) and field.name not in takes
     ]
     if other:
-        raise InvalidRule(f"a rule about {about} has no conditions on requests: leave out {_listed(other)}")
+        raise InvalidRule(f"a rule about {about} has no conditions on requests: leave out {_list_names(other)}")
     known = {*STEPS, *COORDINATOR_STEPS}
     for step in rule.step:
         name, _, count = step.rpartition(":")
@@ -182,16 +182,18 @@ def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
     between = is_about_links(rule)
     only = [name for name in rule.api if BY_NAME[name].key in BROKERS_ONLY]
     if only and not between:
-        raise InvalidRule(f"only brokers and controllers send {_listed(only)}; add between_brokers")
+        raise InvalidRule(f"only brokers and controllers send {_list_names(only)}; add between_brokers")
     never = [name for name in rule.api if name in CLIENTS_ONLY]
     if never and between:
-        raise InvalidRule(f"brokers never send {_listed(never)} to each other; leave out between_brokers")
+        raise InvalidRule(f"brokers never send {_list_names(never)} to each other; leave out between_brokers")
     if rule.stale_metadata and rule.api not in ((), UPDATES):
-        raise InvalidRule(f"brokers get metadata by {_listed(UPDATES)}; leave out api")
+        raise InvalidRule(f"brokers get metadata by {_list_names(UPDATES)}; leave out api")
     if rule.client_id and between:
         names = [f"{name}-{broker}" for name in REQUESTER_FIELDS for broker in brokers]
         if not any(fnmatch.fnmatchcase(one, rule.client_id) for one in (*names, *(f"{one}-fetcher" for one in names))):
-            raise InvalidRule(f"no broker has the client id {rule.client_id!r}; their client ids are {_listed(names)}")
+            raise InvalidRule(
+                f"no broker has the client id {rule.client_id!r}; their client ids are {_list_names(names)}"
+            )
     if BROKER_CLIENT.fullmatch(rule.client_id) and not between:
         raise InvalidRule(f"{rule.client_id!r} is the client id of a broker; add between_brokers")
     if rule.principal and ":" not in rule.principal:
@@ -205,8 +207,8 @@ def _check_names(rule: Rule, versions: Mapping[str, range]) -> None:
         able = [api for api, span in versions.items() if any(_names(api, version, kind) for version in span)]
         unable = [api for api in rule.api if api not in able]
         if unable:
-            others = _listed(sorted(api for api in SPANS if _names(api, SPANS[api][1], kind)))
-            raise InvalidRule(f"{_listed(unable)} has no {kind}; APIs that have one are {others}")
+            others = _list_names(sorted(api for api in SPANS if _names(api, SPANS[api][1], kind)))
+            raise InvalidRule(f"{_list_names(unable)} has no {kind}; APIs that have one are {others}")
     if rule.first and rule.first < 1:
         raise InvalidRule("first must be at least 1")
 
@@ -225,7 +227,7 @@ def _check_error(rule: Rule, versions: Mapping[str, range]) -> None:
         possible = answerable(name, kinds_of(api.request, span[-1]))
         if code not in possible:
             raise InvalidRule(
-                f"{name} never returns {rule.error}; it may return {_listed(one.name for one in possible)}"
+                f"{name} never returns {rule.error}; it may return {_list_names(one.name for one in possible)}"
             )
         able = [version for version in span if version >= possible[code]]
         if not able:
@@ -233,7 +235,7 @@ def _check_error(rule: Rule, versions: Mapping[str, range]) -> None:
         if all(level_for(rule, api, version) is None for version in able):
             levels = {one.title for version in able for one in levels_of(api, version)}
             raise InvalidRule(
-                f"{name} has no error of level {rule.level}; its levels are {_listed(sorted(levels))}"
+                f"{name} has no error of level {rule.level}; its levels are {_list_names(sorted(levels))}"
                 if levels
                 else f"{name} v{able[0]}-{able[-1]} has no error code"
             )
@@ -255,5 +257,5 @@ def _check_edit(rule: Rule, versions: Mapping[str, range], path: str, value: obj
         raise InvalidRule(f"edit {path}: {wrong[0]}")
 
 
-def _listed(things: Iterable[object]) -> str:
+def _list_names(things: Iterable[object]) -> str:
     return ", ".join(map(str, things))

@@ -60,10 +60,10 @@ def parse_json(line: bytes, encoders: Encoders = MappingProxyType({})) -> LineRe
         record = json.loads(line)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
-    return parsed(record, encoders)
+    return parse(record, encoders)
 
 
-def parsed(record: object, encoders: Encoders = MappingProxyType({})) -> LineRecord:
+def parse(record: object, encoders: Encoders = MappingProxyType({})) -> LineRecord:
     """Make a record of a JSON value, as in `parse_json`. ValueError names the error."""
     if not isinstance(record, dict):
         printed = printable(json.dumps(record).encode())

@@ -81,11 +81,11 @@ def _packet(source: Place, target: Place, sequence: int, acknowledged: int, payl
 
 def _block(at_s: float, packet: bytes, comment: str) -> bytes:
     at_us, encoded = round(at_s * 1_000_000), comment.encode()
-    options = struct.pack("<HH", COMMENT, len(encoded)) + _padded(encoded) + bytes(4)
-    length = 32 + len(_padded(packet)) + len(options)
+    options = struct.pack("<HH", COMMENT, len(encoded)) + _pad(encoded) + bytes(4)
+    length = 32 + len(_pad(packet)) + len(options)
     head = struct.pack("<IIIIIII", 6, length, 0, at_us >> 32, at_us & 0xFFFFFFFF, len(packet), len(packet))
-    return head + _padded(packet) + options + struct.pack("<I", length)
+    return head + _pad(packet) + options + struct.pack("<I", length)
 
 
-def _padded(content: bytes) -> bytes:
+def _pad(content: bytes) -> bytes:
     return content + bytes(-len(content) % 4)

@@ -219,7 +219,7 @@ def unequal(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, An
 
 def _unequal_lists(ones: list[Any], others: list[Any], path: str) -> Iterator[tuple[str, Any, Any]]:
     """Match rows with a name by the name, so that one missing row is one difference."""
-    a, b = _named(ones), _named(others)
+    a, b = _rows_by_name(ones), _rows_by_name(others)
     if a is not None and b is not None and list(a) != list(b):
         for name in a | b:
             if name not in a or name not in b:
@@ -235,7 +235,7 @@ def _unequal_lists(ones: list[Any], others: list[Any], path: str) -> Iterator[tu
         yield path, ones, others
 
 
-def _named(rows: list[Any]) -> dict[Any, Any] | None:
+def _rows_by_name(rows: list[Any]) -> dict[Any, Any] | None:
     for key in ("name", "api_key"):
         named = {row[key]: row for row in rows if isinstance(row, dict) and key in row}
         if rows and len(named) == len(rows):

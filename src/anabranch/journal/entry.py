@@ -138,7 +138,7 @@ class JournalEntry:
         """The rules that hit the exchange."""
         return self._hit_by
 
-    def named(self, kind: str) -> set[Any]:
+    def names_of(self, kind: str) -> set[Any]:
         """All values of a kind (topics, groups, transactional ids) in request and response."""
         return {row[kind] for row in (self._base, *self.view.rows, *self._rows) if row.get(kind) is not None}
 

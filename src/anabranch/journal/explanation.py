@@ -81,7 +81,7 @@ class _Explanation:
         entry = self._entry
         yield from self._rules()
         if entry.outcome in ("closed", "given up", "open"):
-            yield self._unanswered()
+            yield self._explain_unanswered()
         for code, rows in entry.refusals.items():
             for row in rows:
                 yield self._refusal(code, row)
@@ -102,7 +102,7 @@ class _Explanation:
             overruled_by = ", but another rule overruled it" if name in overruled else ""
             yield f"Rule {name} has hit it{overruled_by}."
 
-    def _unanswered(self) -> str:
+    def _explain_unanswered(self) -> str:
         how = {
             "closed": "got no answer, and its connection was closed",
             "given up": "was cancelled by its client",
@@ -196,14 +196,16 @@ class _Explanation:
     def _missing_coordinator(self, key: str) -> str:
         """The broker's reason in the last FindCoordinator response about a key."""
         for one in (self._entry, *reversed(self._others)):
-            if key in one.named(GROUP) | one.named(TRANSACTIONAL_ID):
+            if key in one.names_of(GROUP) | one.names_of(TRANSACTIONAL_ID):
                 for reason in one.coordinator_refusals(key):
                     return "" if reason in UNINFORMATIVE else reason.rstrip(".")
         return ""
 
     def _regrouping(self, row: Row) -> str:
         group = row.get(GROUP) or self._entry.view.base.get(GROUP)
-        found = self._other(lambda one: one.api in REGROUPING and group in one.named(GROUP) and self._is_foreign(one))
+        found = self._other(
+            lambda one: one.api in REGROUPING and group in one.names_of(GROUP) and self._is_foreign(one)
+        )
         return f"group {group} was changed by {self._request_text(found)}" if found is not None else ""
 
     def _is_foreign(self, other: JournalEntry) -> bool:
@@ -213,7 +215,7 @@ class _Explanation:
         key = row.get(TRANSACTIONAL_ID) or self._entry.view.base.get(TRANSACTIONAL_ID)
         if key is None:
             return ""
-        found = self._other(lambda one: one.api == "InitProducerId" and key in one.named(TRANSACTIONAL_ID))
+        found = self._other(lambda one: one.api == "InitProducerId" and key in one.names_of(TRANSACTIONAL_ID))
         return f"{key} was taken over by {self._request_text(found)}" if found is not None else ""
 
     def _missing_topic(self, topic: Any, partition: Any) -> str:

@@ -30,21 +30,21 @@ def frames_of(request: DecodedRequest) -> Frames | None:
     if _may_hold_secrets(type(request.body)):
         return None
     if (unread := getattr(request.body, "frame", None)) is not None:
-        return Frames(_framed(unread))
+        return Frames(_frame(unread))
     _, chunks = ClientConnection(request.client_id).request(request.body, request.version)
     request_bytes = bytearray().join(chunks)
     struct.pack_into(">i", request_bytes, CORRELATION_ID_AT, request.correlation_id)
     return Frames(bytes(request_bytes))
 
 
-def answered(frames: Frames, request: DecodedRequest, response: Any) -> Frames:
+def add_response(frames: Frames, request: DecodedRequest, response: Any) -> Frames:
     """Add the bytes of the response."""
     if (unread := getattr(response, "frame", None)) is not None:
-        return dataclasses.replace(frames, answered=_framed(unread))
+        return dataclasses.replace(frames, answered=_frame(unread))
     return dataclasses.replace(frames, answered=b"".join(encode_response(request, response)))
 
 
-def _framed(frame: bytes) -> bytes:
+def _frame(frame: bytes) -> bytes:
     """Add the length, for a message that the proxy could not decode."""
     return struct.pack(">i", len(frame)) + frame
 

@@ -53,7 +53,7 @@ class IdMapping:
             else:
                 self._known[IDS[name], before] = after
 
-    def translated(self, request: Any) -> Any:
+    def translate(self, request: Any) -> Any:
         """A request with the other cluster's ids."""
         return self._struct(request, _scope(request))
 

@@ -20,7 +20,7 @@ from anabranch.faults.matching import NodeContext, RequestView
 from anabranch.faults.trigger import Trigger
 from anabranch.journal.entry import JournalEntry
 from anabranch.journal.explanation import explain
-from anabranch.journal.frames import answered, frames_of
+from anabranch.journal.frames import add_response, frames_of
 from anabranch.journal.query import Query
 from anabranch.journal.recorder import RecordingDispatcher
 
@@ -98,9 +98,9 @@ class Journal:
         Raises:
             InvalidRule: No exchange can match; the message suggests a correction.
         """
-        return self.found(Query.of(where, self._node_ids))
+        return self.find(Query.of(where, self._node_ids))
 
-    def found(self, query: Query) -> list[JournalEntry]:
+    def find(self, query: Query) -> list[JournalEntry]:
         """The exchanges that match a query."""
         found = [one for one in self if query.matches(one)]
         return found[-query.limit :] if query.limit else found
@@ -117,11 +117,11 @@ class Journal:
         query = Query.of(where, self._node_ids)
         try:
             async with asyncio.timeout(timeout_s):
-                while len(found := self.found(query)) < n:
+                while len(found := self.find(query)) < n:
                     self._changed = self._changed or asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._changed)
         except TimeoutError:
-            raise TimeoutError(f"after {timeout_s:g} s {len(self.found(query))} of {n} such exchanges") from None
+            raise TimeoutError(f"after {timeout_s:g} s {len(self.find(query))} of {n} such exchanges") from None
         return found
 
     def clear(self) -> None:
@@ -155,7 +155,7 @@ class Journal:
         view = entry.view
         self._under_way.pop(_key(view.at.node_id, view.peer, view.request), None)
         if entry.frames is not None and response is not None:
-            entry.frames = answered(entry.frames, view.request, response)
+            entry.frames = add_response(entry.frames, view.request, response)
         entry.end(asyncio.get_running_loop().time(), outcome, response)
         if self._changed is not None:
             self._changed.set_result(None)

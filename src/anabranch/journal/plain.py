@@ -29,9 +29,9 @@ def plain(message: Any, version: int) -> dict[str, Any]:
 
 def _is_secret(setting: str | None) -> bool:
     """Whether to hide a field that is declared secret: only values of settings known to be public are shown."""
-    if setting is None or setting in config_def(Scope.TOPIC).known():
+    if setting is None or setting in config_def(Scope.TOPIC).keys_by_name():
         return setting is None
-    key = config_def(Scope.BROKER).known().get(base_name(setting)[1])
+    key = config_def(Scope.BROKER).keys_by_name().get(base_name(setting)[1])
     return key is None or key.sensitive
 
 

@@ -90,10 +90,10 @@ def _of_capture(content: bytes) -> Iterator[RecordedExchange]:
         chunks.setdefault(way, []).extend((at_s, frame) for frame in _frames(stream))
     for way, requests in chunks.items():
         if way[3] == KAFKA_PORT:
-            yield from _paired(way, requests, deque(chunks.get((*way[2:], *way[:2]), ())))
+            yield from _pair(way, requests, deque(chunks.get((*way[2:], *way[:2]), ())))
 
 
-def _paired(
+def _pair(
     way: Way, requests: list[tuple[float, bytes]], answers: deque[tuple[float, bytes]]
 ) -> Iterator[RecordedExchange]:
     """Match each request of a connection with its response: responses come in order, and some requests have none."""

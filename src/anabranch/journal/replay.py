@@ -139,7 +139,7 @@ class Replay:
             return ReplayedExchange(recorded, "?", -1, "", (), f"it cannot be decoded: {error.reason}")
         if request.body is None or request.api.key in LOGINS:
             return _left_out(recorded, request, "logins are not replayed" if request.body else "unknown version")
-        message = self._counterparts.translated(request.body)
+        message = self._counterparts.translate(request.body)
         sent = _Sent(recorded, request, message)
         if (codes := _errors(sent.then)) and codes <= NOT_YET:
             return _left_out(recorded, request, "the client retried it")
@@ -149,7 +149,7 @@ class Replay:
                 return ReplayedExchange(recorded, request.api.name, request.version, request.client_id or "", ())
             await self._ask(sent)
         except (ConnectionError, TimeoutError, KafkaError) as error:
-            return self._compared(sent, str(error) or CLOSED)
+            return self._compare(sent, str(error) or CLOSED)
         self._under_way.append(sent)
         return None
 
@@ -184,7 +184,7 @@ class Replay:
             elif then_s is None and not sent.answer.done():
                 sent.answer.cancel()  # unanswered in the recording: no response is awaited
             else:
-                yield self._compared(sent, await self._outcome(sent))
+                yield self._compare(sent, await self._outcome(sent))
 
     async def _outcome(self, sent: _Sent) -> Any:
         """The response, or why there is none."""
@@ -206,7 +206,7 @@ class Replay:
             except ConnectionError:
                 return CLOSED
 
-    def _compared(self, sent: _Sent, now: Any) -> ReplayedExchange:
+    def _compare(self, sent: _Sent, now: Any) -> ReplayedExchange:
         request, recorded, then = sent.request, sent.recorded, sent.then
         differences: tuple[Difference, ...] = ()
         if then is not None and not _errors(then) & NOT_YET:

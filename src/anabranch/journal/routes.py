@@ -63,15 +63,15 @@ class Routes:
     def node_for(self, api: str, request: Any, version: int) -> int | None:
         """The broker for a request; None if any broker will do, or it is unknown."""
         if api in CONTROLLERS:
-            return self._known(self._controller)
+            return self._known_node(self._controller)
         if api not in LEADERS and api not in GROUPS and api not in TRANSACTIONS:
             return None
         rows = rows_of(Names(self._names.get), request, version)
         row = rows[0] if rows else {}
         if api in LEADERS:
-            return self._known(self._leaders.get((row.get(TOPIC, ""), row.get(PARTITION, -1)), -1))
+            return self._known_node(self._leaders.get((row.get(TOPIC, ""), row.get(PARTITION, -1)), -1))
         kind, key = (0, row.get(GROUP)) if api in GROUPS else (1, row.get(TRANSACTIONAL_ID))
-        return self._known(self._coordinators.get((kind, str(key)), -1))
+        return self._known_node(self._coordinators.get((kind, str(key)), -1))
 
-    def _known(self, node_id: int) -> int | None:
+    def _known_node(self, node_id: int) -> int | None:
         return node_id if node_id in self.addresses else None

@@ -113,7 +113,7 @@ def addresses_in(frame: bytes, key: int, version: int) -> Found:
     return found
 
 
-def replaced(found: Found, others: Sequence[tuple[str, int]], version: int, key: int) -> bytes:
+def replace(found: Found, others: Sequence[tuple[str, int]], version: int, key: int) -> bytes:
     """Replace host and port of each address, in order."""
     flexible = is_flexible(BY_KEY[key].response, version)
     frame = found.frame

@@ -21,7 +21,7 @@ from anabranch.broker.network.response_override import ResponseOverride
 from anabranch.protocol.connection import encode_response
 from anabranch.protocol.errors import DecodeError
 from anabranch.proxy.connection_side import ConnectionSide
-from anabranch.proxy.conversation import Conversation, FrameHandler, Handling, Slot, framed
+from anabranch.proxy.conversation import Conversation, FrameHandler, Handling, Slot, frame_parts
 from anabranch.proxy.opaque_message import OpaqueMessage, read_answer, read_request
 from anabranch.proxy.request_header import RequestHeader
 from anabranch.proxy.upstream_dispatcher import encode_request
@@ -66,7 +66,7 @@ class ConnectionOwner(Protocol):
     def handling_of(self, head: RequestHeader, peer: Peer) -> Handling:
         """Decide how a request is handled."""
 
-    def rewritten(self, head: RequestHeader, frame: bytes, local_host: str) -> bytes:
+    def rewrite(self, head: RequestHeader, frame: bytes, local_host: str) -> bytes:
         """A response with the proxy's addresses; `local_host` is the client's local address. Raises DecodeError."""
 
     def own_answer(self, head: RequestHeader) -> bytes:
@@ -212,9 +212,9 @@ class ProxiedConnection(FrameHandler):
         """See FrameHandler."""
         return self._owner.handling_of(head, self.peer)
 
-    def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
+    def rewrite(self, head: RequestHeader, frame: bytes) -> bytes:
         """See FrameHandler."""
-        return self._owner.rewritten(head, frame, self._local_host)
+        return self._owner.rewrite(head, frame, self._local_host)
 
     def own_answer(self, head: RequestHeader) -> bytes:
         """See FrameHandler."""
@@ -244,7 +244,7 @@ class ProxiedConnection(FrameHandler):
             for one in self._core.slots
             if one.how is Handling.INTERCEPT and not one.sent and one.head.correlation_id == request.correlation_id
         )
-        chunks = framed(slot.frame) if request is slot.request else encode_request(request)
+        chunks = frame_parts(slot.frame) if request is slot.request else encode_request(request)
         slot.frame = b""
         self._core.send(slot, chunks)
         if not slot.head.answered:
@@ -318,9 +318,9 @@ class ProxiedConnection(FrameHandler):
         if response is None:
             return []
         if slot.read is not None and slot.read[0] is response:
-            return framed(slot.read[1])
+            return frame_parts(slot.read[1])
         if isinstance(response, OpaqueMessage):
-            return framed(response.frame)
+            return frame_parts(response.frame)
         return encode_response(slot.request, response)
 
     # --- for response overrides

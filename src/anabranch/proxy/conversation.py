@@ -43,7 +43,7 @@ class FrameHandler(Protocol):
     def handling_of(self, head: RequestHeader) -> Handling:
         """Decide how a request is handled."""
 
-    def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
+    def rewrite(self, head: RequestHeader, frame: bytes) -> bytes:
         """A response with replaced addresses. Raises DecodeError."""
 
     def own_answer(self, head: RequestHeader) -> bytes:
@@ -119,7 +119,7 @@ class Conversation:
         try:
             while not self.blocked:
                 if self._coming is not None:
-                    frame = requests.gathered()
+                    frame = requests.take_gathered()
                     if frame is None:
                         return None
                     slot, self._coming = self._coming, None
@@ -139,7 +139,7 @@ class Conversation:
 
     def _open_request(self) -> bool:
         """Decide about the next request; False if more bytes are needed."""
-        opened = self.requests.opened()
+        opened = self.requests.next_message()
         if opened is None:
             return False
         if self._tokens:
@@ -179,7 +179,7 @@ class Conversation:
             while True:
                 if self.slots and self.slots[0].how is Handling.ANSWER:
                     self._take(answers, self.to_client)
-                    self.to_client += framed(self._judge.own_answer(self.slots.popleft().head))
+                    self.to_client += frame_parts(self._judge.own_answer(self.slots.popleft().head))
                     continue
                 if not self.slots:
                     if answers.held_bytes:
@@ -199,7 +199,7 @@ class Conversation:
                         slot.answered = True
                         return slot, frame
                     self.slots.popleft()
-                    self.to_client += framed(frame)
+                    self.to_client += frame_parts(frame)
         finally:
             self._take(answers, self.to_client)
 
@@ -225,17 +225,17 @@ class Conversation:
                 return None
             self._take(answers, self.to_client)
             answers.gather()
-        frame = answers.gathered()
+        frame = answers.take_gathered()
         if frame is None:
             return None
         head = slot.head
         if head.key == SASL_HANDSHAKE and head.version == 0 and frame[4:6] == b"\0\0":
             self._tokens = True
-        return self._judge.rewritten(head, frame)
+        return self._judge.rewrite(head, frame)
 
     def _check(self, slot: Slot) -> bool:
         """Whether enough has arrived to check that this is the response to the oldest request. Raises DecodeError."""
-        opened = self.answers.opened()
+        opened = self.answers.next_message()
         if opened is None:
             return False
         buffer, start, end = opened
@@ -263,6 +263,6 @@ class Conversation:
             out.append(passed)
 
 
-def framed(frame: bytes) -> list[Buffer]:
+def frame_parts(frame: bytes) -> list[Buffer]:
     """A frame with its length in front."""
     return [_int32.pack(len(frame)), frame]

@@ -24,8 +24,8 @@ _read_length = struct.Struct(">i").unpack_from
 class FrameStream:
     """One direction of one connection.
 
-    `opened` returns where the next message begins and ends. Then call either `let_pass` and `passing` until it is over,
-    or `gather` and `gathered`. `take_passed` returns the bytes that passed since its last call.
+    `next_message` returns where the next message begins and ends. Then call either `let_pass` and `passing` until it is
+    over, or `gather` and `take_gathered`. `take_passed` returns the bytes that passed since its last call.
     """
 
     __slots__ = ("_at", "_buffer", "_gathering", "_missing", "_passed_from", "_passing", "frame_bytes_max")
@@ -66,7 +66,7 @@ class FrameStream:
         self._buffer = data if not left else bytes(self._buffer[self._at :]) + data
         self._at = self._passed_from = 0
 
-    def opened(self) -> tuple[Buffer, int, int] | None:
+    def next_message(self) -> tuple[Buffer, int, int] | None:
         """The buffer, and where the next message begins and ends; None until its length has arrived.
 
         Raises DecodeError for an impossible length.
@@ -127,7 +127,7 @@ class FrameStream:
         """Whether a frame is being collected."""
         return self._gathering is not None
 
-    def gathered(self) -> bytes | None:
+    def take_gathered(self) -> bytes | None:
         """The collected frame, without its length; None until it is complete."""
         if self._missing or self._gathering is None:
             return None

@@ -23,7 +23,7 @@ from anabranch.faults.dispatcher import FaultInjectingDispatcher
 from anabranch.faults.matching import NodeContext
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.host_port import format_host_port
-from anabranch.proxy.addresses import addresses_in, distinct, names_brokers, replaced, surely_names_none
+from anabranch.proxy.addresses import addresses_in, distinct, names_brokers, replace, surely_names_none
 from anabranch.proxy.advertised_versions import LAST, cap_versions, unsupported_version_response
 from anabranch.proxy.connection import ProxiedConnection
 from anabranch.proxy.connection_side import ConnectionSide
@@ -183,7 +183,7 @@ class ProxyListener:
             return Handling.READ
         return Handling.PASS
 
-    def rewritten(self, head: RequestHeader, frame: bytes, local_host: str) -> bytes:
+    def rewrite(self, head: RequestHeader, frame: bytes, local_host: str) -> bytes:
         """See ConnectionOwner."""
         key, version = head.key, head.version
         if key == API_VERSIONS:
@@ -198,7 +198,7 @@ class ProxyListener:
         for one in sorted(distinct(found)):  # assigns ports in the order of ids
             self._ports.add_broker(one.node_id, one.host, one.port)
         host = self._settings.advertised_host or local_host
-        return replaced(
+        return replace(
             found, [(host, self._ports.local(one.node_id, one.host)) for one in found.addresses], version, key
         )
 
@@ -288,7 +288,7 @@ class ListenerPorts:
     def local(self, node_id: int, host: str) -> int:
         """The advertised port of a broker; -1 if it has none."""
         proxy_listener = self.brokers.get(node_id)
-        return self.settings.advertised(proxy_listener.port) if proxy_listener is not None and host else -1
+        return self.settings.port_for_clients(proxy_listener.port) if proxy_listener is not None and host else -1
 
     def cannot_rewrite(self, key: int, version: int) -> None:
         """Log once that a response passes whose addresses may lead clients around the proxy."""

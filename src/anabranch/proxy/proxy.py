@@ -77,7 +77,7 @@ class Proxy(Startable):
     def bootstrap_servers(self) -> str:
         """The bootstrap addresses here."""
         host = self.settings.advertised_host or self.settings.host
-        advertised = self.settings.advertised
+        advertised = self.settings.port_for_clients
         return ",".join(format_host_port(host, advertised(one.port)) for one in self.ports.first)
 
     async def start(self) -> None:
@@ -102,7 +102,7 @@ class Proxy(Startable):
             {
                 "node": proxy_listener.node_id if proxy_listener.node_id >= 0 else None,
                 "host": host,
-                "port": self.settings.advertised(proxy_listener.port),
+                "port": self.settings.port_for_clients(proxy_listener.port),
                 "upstream": format_host_port(*proxy_listener.upstream),
                 "connections": len(proxy_listener.connections),
             }

@@ -31,6 +31,6 @@ class ProxySettings:
     frames: bool = False
     """Whether the journal keeps the bytes."""
 
-    def advertised(self, port: int) -> int:
+    def port_for_clients(self, port: int) -> int:
         """The port by which clients reach a port here."""
         return port + self.advertised_port - self.port if self.advertised_port else port

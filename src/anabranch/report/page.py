@@ -81,23 +81,23 @@ def page(title: str, parts: Iterable[str], *, footer: str = "") -> str:
     return (
         "<!doctype html>\n<html lang=en><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width, initial-scale=1">'
-        f"<title>{escaped(title)}</title><style>{STYLE}</style>"
-        f"<body><main>{''.join(parts)}<footer>{escaped(footer)}</footer></main></body></html>\n"
+        f"<title>{escape_html(title)}</title><style>{STYLE}</style>"
+        f"<body><main>{''.join(parts)}<footer>{escape_html(footer)}</footer></main></body></html>\n"
     )
 
 
 def headline(eyebrow: str, verdict: str, sub: str, tone: str) -> str:
     """The top of the page: the verdict, and a sentence below it."""
     return (
-        f"<header class='{tone}'><p class=eyebrow>{escaped(eyebrow)}</p><h1>{escaped(verdict)}</h1>"
-        f"<p class=sub>{escaped(sub)}</p></header>"
+        f"<header class='{tone}'><p class=eyebrow>{escape_html(eyebrow)}</p><h1>{escape_html(verdict)}</h1>"
+        f"<p class=sub>{escape_html(sub)}</p></header>"
     )
 
 
 def cards(found: Iterable[Card]) -> str:
     """Cards side by side."""
     made = (
-        f"<div class='card {one.tone}'><b>{escaped(one.value)}</b><span>{escaped(one.label)}</span></div>"
+        f"<div class='card {one.tone}'><b>{escape_html(one.value)}</b><span>{escape_html(one.label)}</span></div>"
         for one in found
     )
     return f"<div class=cards>{''.join(made)}</div>"
@@ -105,8 +105,8 @@ def cards(found: Iterable[Card]) -> str:
 
 def section(title: str, lead: str, *parts: str) -> str:
     """A section: its heading, a sentence about its content, and its parts."""
-    introduction = f"<p class=lead>{escaped(lead)}</p>" if lead else ""
-    return f"<section><h2>{escaped(title)}</h2>{introduction}{''.join(parts)}</section>"
+    introduction = f"<p class=lead>{escape_html(lead)}</p>" if lead else ""
+    return f"<section><h2>{escape_html(title)}</h2>{introduction}{''.join(parts)}</section>"
 
 
 def table(
@@ -118,12 +118,12 @@ def table(
     for number, row in enumerate(rows):
         numeric = [was and _is_number(cell) for was, cell in zip(numeric, row, strict=True)]
         cells = "".join(
-            f"<td{' class=n' if _is_number(cell) or place in right else ''}>{shown(cell)}</td>"
+            f"<td{' class=n' if _is_number(cell) or place in right else ''}>{format_cell(cell)}</td>"
             for place, cell in enumerate(row)
         )
         made.append(f"<tr{' class=mark' if number in marked else ''}>{cells}</tr>")
     heads = "".join(
-        f"<th{' class=n' if is_number and made else ''}>{escaped(name)}</th>"
+        f"<th{' class=n' if is_number and made else ''}>{escape_html(name)}</th>"
         for name, is_number in zip(columns, numeric, strict=True)
     )
     head = f"<thead><tr>{heads}</tr></thead>" if any(columns) else ""
@@ -132,34 +132,34 @@ def table(
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
     """A list of terms and their meanings."""
-    return f"<dl>{''.join(f'<dt>{escaped(word)}</dt><dd>{escaped(text)}</dd>' for word, text in pairs)}</dl>"
+    return f"<dl>{''.join(f'<dt>{escape_html(word)}</dt><dd>{escape_html(text)}</dd>' for word, text in pairs)}</dl>"
 
 
 def collapsible(label: str, body: str) -> str:
     """A part that is collapsed until the reader opens it."""
-    return f"<details><summary>{escaped(label)}</summary>{body}</details>"
+    return f"<details><summary>{escape_html(label)}</summary>{body}</details>"
 
 
-def shown(cell: Cell) -> str:
+def format_cell(cell: Cell) -> str:
     """A cell's value as text."""
     if cell is None:
         return "-"
     if isinstance(cell, Id):
-        return abbreviated(cell)
+        return abbreviate(cell)
     if isinstance(cell, bool | str):
-        return escaped(str(cell))
+        return escape_html(str(cell))
     return f"{cell:,}" if isinstance(cell, int) else f"{cell:,.1f}"
 
 
-def abbreviated(one: Id) -> str:
+def abbreviate(one: Id) -> str:
     """A long identifier as HTML, shortened."""
     if len(one.whole) <= one.head + ID_TAIL + 1:
-        return escaped(one.whole)
+        return escape_html(one.whole)
     short = f"{one.whole[: one.head]}…{one.whole[-ID_TAIL:]}"
-    return f"<abbr title='{escaped(one.whole)}'>{escaped(short)}</abbr>"
+    return f"<abbr title='{escape_html(one.whole)}'>{escape_html(short)}</abbr>"
 
 
-def escaped(text: str) -> str:
+def escape_html(text: str) -> str:
     """Escape the characters that HTML reads as markup."""
     return html.escape(text)
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from anabranch.report.page import escaped
+from anabranch.report.page import escape_html
 from anabranch.report.svg import element, points, text, ticks, tooltip
 from anabranch.report.timeline import Moment, Span, Timeline, median
 
@@ -137,7 +137,7 @@ def _picture(parts: Sequence[str], height: float) -> str:
 
 def _legend(names: Sequence[str]) -> str:
     marks = (
-        f"<span><i style='background:{COLOURS[place % len(COLOURS)]}'></i>{escaped(name)}</span>"
+        f"<span><i style='background:{COLOURS[place % len(COLOURS)]}'></i>{escape_html(name)}</span>"
         for place, name in enumerate(names)
     )
     return f"<p class=legend>{''.join(marks)}</p>"

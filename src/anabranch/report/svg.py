@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from anabranch.report.page import escaped
+from anabranch.report.page import escape_html
 
 STEPS: Final = (1, 2, 5, 10)
 
@@ -19,12 +19,12 @@ def element(tag: str, *children: str, **attributes: str | float) -> str:
 
 def text(content: str, x: float, y: float, **attributes: str | float) -> str:
     """Format a line of text."""
-    return element("text", escaped(content), x=x, y=y, **attributes)
+    return element("text", escape_html(content), x=x, y=y, **attributes)
 
 
 def tooltip(content: str) -> str:
     """The child of an element that browsers show when the pointer is over it."""
-    return element("title", escaped(content))
+    return element("title", escape_html(content))
 
 
 def points(pairs: Iterable[tuple[float, float]]) -> str:
@@ -43,5 +43,5 @@ def ticks(high: float, *, count: int = 4) -> list[float]:
 
 def _value(value: str | float) -> str:
     if isinstance(value, str):
-        return escaped(value)
+        return escape_html(value)
     return f"{value:.1f}".removesuffix(".0")

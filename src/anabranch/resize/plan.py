@@ -31,7 +31,7 @@ def plan_lines(topic: Topic, count: int) -> list[str]:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name}: {error}") from None
     untouched = len(set(range(plan.before)) - set(plan.fenced))
     waits = [
-        f"{partition} waits until {_named(sources)} {'is' if len(sources) == 1 else 'are'} read to the cut"
+        f"{partition} waits until {_format_partitions(sources)} {'is' if len(sources) == 1 else 'are'} read to the cut"
         for partition, sources in sorted(plan.waits.items())
     ]
     return [
@@ -39,7 +39,7 @@ def plan_lines(topic: Topic, count: int) -> list[str]:
         f"  keys that move      {plan.moved_share:.1%}",
         f"  fullest over mean   {plan.imbalance_before:.2f} now, {plan.imbalance_after:.2f} then",
         *([] if plan.imbalance_after < 1 + EVEN else [f"  share of keys then  {_share_names(plan.shares_after)}"]),
-        f"  fenced for a moment {_named(plan.fenced)}; {untouched} untouched",
+        f"  fenced for a moment {_format_partitions(plan.fenced)}; {untouched} untouched",
         *(f"  {line}" for line in shorten(waits)),
     ]
 
@@ -94,12 +94,12 @@ def _cut_lines(lineage: Lineage, index: int, ends: Mapping[KeyEpoch, int]) -> li
         others = [one.partition for one in lineage.successors(key_epoch)]
         generation = following.generation
         if index >= lineage.count_at(generation):
-            what = f"merged into {_named(others)}"
+            what = f"merged into {_format_partitions(others)}"
         elif others:
-            what = f"split, {_named(others)} took some of its keys"
+            what = f"split, {_format_partitions(others)} took some of its keys"
         else:
             merged = [one.partition for one in lineage.predecessors(following)]
-            what = f"took the keys of {_named(merged)}" if merged else "came back"
+            what = f"took the keys of {_format_partitions(merged)}" if merged else "came back"
         lines.append(f"  {index:>4} cut at offset {ends[key_epoch]:>10,} by generation {generation}: {what}")
     return lines
 
@@ -117,12 +117,12 @@ def _share_names(shares: Sequence[float]) -> str:
     for partition, share in sorted(enumerate(shares), key=lambda one: -one[1]):
         holders.setdefault(f"{share:.3%}" if share < 0.001 else f"{share:.1%}", []).append(partition)
     return "; ".join(
-        f"{share} on {'each of ' if len(partitions) > 1 else ''}{_named(partitions)}"
+        f"{share} on {'each of ' if len(partitions) > 1 else ''}{_format_partitions(partitions)}"
         for share, partitions in holders.items()
     )
 
 
-def _named(partitions: Sequence[int]) -> str:
+def _format_partitions(partitions: Sequence[int]) -> str:
     shown = [str(one) for one in partitions[:LINES_MAX]]
     if len(partitions) > LINES_MAX:
         shown.append(f"{len(partitions) - LINES_MAX} more")

@@ -33,7 +33,7 @@ async def streams_lines(admin: Admin, topic: str) -> list[str]:
     """Warnings before a resize; empty if no Java member of a Streams group reads the topic."""
     turn = asyncio.Semaphore(_AT_A_TIME)
 
-    async def described(group_id: str) -> Group:
+    async def describe(group_id: str) -> Group:
         async with turn:
             return await describe_group(admin.network, group_id)
 
@@ -47,7 +47,7 @@ async def streams_lines(admin: Admin, topic: str) -> list[str]:
             return row
 
     try:
-        groups = await asyncio.gather(*(described(one) for one in await list_groups(admin.network)))
+        groups = await asyncio.gather(*(describe(one) for one in await list_groups(admin.network)))
         others = await asyncio.gather(*(dealt(one) for one in await list_groups(admin.network, STREAMS)))
     except (KafkaError, ConnectionError, TimeoutError) as error:
         return [f"{_HEAD}cannot check whether it reads the topic: {error}"]

@@ -107,7 +107,7 @@ class Trimmer:
         self._ran_s = 0.0
         self._trimmed_at = 0.0
 
-    def looked(self, now: float) -> bool:
+    def trim_if_due(self, now: float) -> bool:
         """Trim the heap if that is worth it; returns whether it did. `now` is the loop's time in seconds."""
         ran_s = self._processor_s()
         before, self._looked_at = self._looked_at, now
@@ -137,5 +137,5 @@ def keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _look(loop: asyncio.AbstractEventLoop, trimmer: Trimmer) -> None:
-    trimmer.looked(loop.time())
+    trimmer.trim_if_due(loop.time())
     loop.call_later(LOOK_INTERVAL_S, _look, loop, trimmer)

@@ -46,15 +46,15 @@ def run(
 def freezing_survivors() -> Iterator[None]:
     """Exclude objects that survived a full garbage collection from later ones: see `heap_trimming`."""
 
-    def ended(phase: str, info: dict[str, int]) -> None:
+    def on_collection(phase: str, info: dict[str, int]) -> None:
         if phase == "stop" and info["generation"] == OLDEST:
             gc.freeze()
 
-    gc.callbacks.append(ended)
+    gc.callbacks.append(on_collection)
     try:
         yield
     finally:
-        gc.callbacks.remove(ended)
+        gc.callbacks.remove(on_collection)
 
 
 def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:

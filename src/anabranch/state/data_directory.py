@@ -65,10 +65,12 @@ def describe_missing(metadata: MetadataResponse) -> str:
         return ""
     parts = []
     if unreachable:
-        parts.append(f"{len(unreachable):,} partitions are unavailable ({_named(unreachable)})")
+        parts.append(f"{len(unreachable):,} partitions are unavailable ({_format_partitions(unreachable)})")
     if fewer:
         parts.append(f"{fewer:,} partitions have fewer replicas")
-    who = f"broker {min(missing)}" if len(missing) == 1 else f"brokers {_listed(str(one) for one in sorted(missing))}"
+    who = (
+        f"broker {min(missing)}" if len(missing) == 1 else f"brokers {_join_words(str(one) for one in sorted(missing))}"
+    )
     known = live | missing
     return (
         f"this cluster also has {who}, which {'does' if len(missing) == 1 else 'do'} not run: {' and '.join(parts)}. "
@@ -76,12 +78,12 @@ def describe_missing(metadata: MetadataResponse) -> str:
     )
 
 
-def _named(partitions: list[str]) -> str:
+def _format_partitions(partitions: list[str]) -> str:
     shown = ", ".join(partitions[:NAMED_MAX])
     rest = len(partitions) - NAMED_MAX
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
-def _listed(words: Iterable[str]) -> str:
+def _join_words(words: Iterable[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last

@@ -133,9 +133,9 @@ class Snapshot:
 def take_snapshot(tree: ZnodeTree, files: Mapping[int, object], running: frozenset[int], lead_ms: int) -> Snapshot:
     """Take a snapshot of brokers whose files are in memory."""
     held = {node_id: one.contents() for node_id, one in files.items() if isinstance(one, MemoryFiles)}
-    return Snapshot(journal.written(tree), held, running, lead_ms)
+    return Snapshot(journal.to_lines(tree), held, running, lead_ms)
 
 
 def new_tree(tree: ZnodeTree) -> ZnodeTree:
     """The tree of a new cluster with the same cluster id."""
-    return journal.read(journal.written(tree, only=("/", "/cluster", "/cluster/id")))
+    return journal.read(journal.to_lines(tree, only=("/", "/cluster", "/cluster/id")))

@@ -47,7 +47,7 @@ class FailureReport:
         for title, lines in (
             ("cluster", [self.unreachable] if self.unreachable else []),
             ("rules", _last(RULES_SHOWN, map(rule_line, self.rules))),
-            ("exchanges", _last(EXCHANGES_SHOWN, folded(clients))),
+            ("exchanges", _last(EXCHANGES_SHOWN, fold(clients))),
             ("events", _last(EVENTS_SHOWN, map(event_line, events_of_test(self.events)))),
         ):
             if lines:
@@ -65,7 +65,7 @@ def is_of_test(exchange: Row) -> bool:
     return exchange["api"] not in OF_NO_INTEREST and exchange["client_id"] != ADMIN_CLIENT
 
 
-def folded(exchanges: Iterable[Row]) -> Iterator[str]:
+def fold(exchanges: Iterable[Row]) -> Iterator[str]:
     """Format exchanges; of equal ones in a row, only the last with their number."""
     for _, alike in itertools.groupby(exchanges, lambda row: [row[name] for name in COMPARED]):
         *others, last = alike

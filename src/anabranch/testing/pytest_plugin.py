@@ -92,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse a marker with invalid arguments; pytest calls it."""
-    marked = _marked(item)
+    marked = _marker_arguments(item)
     if marked is None:
         return
     fixtures = set(FIXTURES) & set(getattr(item, "fixturenames", ()))
@@ -105,7 +105,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _refuse("listeners: the fixture anabranch_processes has one listener")
 
 
-def _marked(item: pytest.Item) -> dict[str, Any] | None:
+def _marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
     """The merged arguments of the markers of a test, its class and its module, the nearest first; None without any."""
     markers = list(item.iter_markers("anabranch"))
     for marker in markers:
@@ -129,7 +129,7 @@ def _refuse(reason: str) -> NoReturn:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Apply the rules of a test's marker; pytest calls it."""
-    marked = _marked(item)
+    marked = _marker_arguments(item)
     cluster = _cluster_of(item)
     if cluster is not None:
         item.stash[BEGAN] = cluster.report_start()
@@ -161,13 +161,13 @@ def pytest_runtest_makereport(
     if report.failed and report.when == "call" and cluster is not None:
         found = cluster.report(item.stash.get(BEGAN, None))
         report.sections += [(f"anabranch {title}", text) for title, text in found.sections()]
-        report.sections += [("anabranch: all of this cluster as JSON lines", path) for path in _kept(found)]
+        report.sections += [("anabranch: all of this cluster as JSON lines", path) for path in _write_rows(found)]
     if report.when == "teardown" and cluster is not None:
-        report.sections = [(title, _shortened(text)) for title, text in report.sections]
+        report.sections = [(title, _shorten(text)) for title, text in report.sections]
     return report
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Keep the first lines: clients that outlive their cluster print a line for each attempt to connect."""
     lines = text.splitlines(keepends=True)
     more = len(lines) - TEARDOWN_LINES
@@ -195,7 +195,7 @@ def _package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _kept(found: FailureReport) -> Iterator[str]:
+def _write_rows(found: FailureReport) -> Iterator[str]:
     """Write all rows of a report to a file, and return its path; nothing without rows."""
     lines = list(found.json_lines())
     if lines:
@@ -293,7 +293,7 @@ def _not_started(error: Exception) -> BaseException:
 
 def _options(request: pytest.FixtureRequest, *, brokers: int) -> dict[str, Any]:
     """The arguments that start a test's cluster: those of its marker before those of pytest.ini."""
-    options, marked = _settings(request.config, brokers), _marked(request.node) or {}
+    options, marked = _settings(request.config, brokers), _marker_arguments(request.node) or {}
     options["properties"] |= {name: str(value) for name, value in marked.get("config", {}).items()}
     return options | {name: value for name, value in marked.items() if name not in ("config", "rules")}
 

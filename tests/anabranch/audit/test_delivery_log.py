@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.audit.delivery_log import InvalidLine, Lines, deliveries, runs, stored
+from anabranch.audit.delivery_log import InvalidLine, Lines, deliveries, runs, stored_records
 from anabranch.protocol import audit as wire
 from anabranch.protocol.audit import Delivery
 
@@ -72,11 +72,11 @@ def test_files_are_merged_by_time() -> None:
 
 def test_stored_record_matches_its_delivery() -> None:
     row = {"key": "k", "sequence": 3, "partition": 1, "offset": 9}
-    (sent,), (one,) = stored([lines(row)]), deliveries([lines(row)])
+    (sent,), (one,) = stored_records([lines(row)]), deliveries([lines(row)])
     assert (sent.key, sent.partition, sent.offset, sent.topic) == (one.key, one.partition, one.offset, one.topic)
     assert wire.decode_header(sent.mark) == (one.producer, one.sequence)
     assert wire.fingerprint(sent.value) == one.fingerprint
-    (unnumbered,) = stored([lines({"key": "k"})])
+    (unnumbered,) = stored_records([lines({"key": "k"})])
     assert unnumbered.mark == wire.NO_MARK
 
 

@@ -132,8 +132,8 @@ def test_tour_uses_current_context_unless_own_cluster_is_requested(
         used.append((url, token))
         yield SimpleNamespace(tour=SimpleNamespace(stories=[{"story": "s", "title": "T", "summary": "S"}]))
 
-    monkeypatch.setattr(tour, "connected", connected)
-    monkeypatch.setattr(tour, "_own", lambda: connected("own", ""))
+    monkeypatch.setattr(tour, "open_client", connected)
+    monkeypatch.setattr(tour, "_own_cluster", lambda: connected("own", ""))
     assert "on the cluster of the current context, staging:2; --own" in anabranch("tour").output
     for words in (("tour", "--own"), ("tour", "--control", "other:2")):
         assert "current context" not in anabranch(*words).output

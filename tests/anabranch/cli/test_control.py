@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from anabranch.cli.control import connected, event_line
+from anabranch.cli.control import event_line, open_client
 from anabranch.cluster.zookeeper import free_port
 from tests.anabranch.cli.conftest import Command
 
@@ -55,5 +55,5 @@ def test_event_is_one_line() -> None:
 
 
 def test_broken_pipe_is_not_reported_as_lost_cluster() -> None:
-    with pytest.raises(BrokenPipeError), connected("127.0.0.1:1", ""):
+    with pytest.raises(BrokenPipeError), open_client("127.0.0.1:1", ""):
         raise BrokenPipeError

@@ -60,7 +60,7 @@ async def test_spare_controller_becomes_active_and_its_failure_is_survived() -> 
             assert b'"brokerid":100' not in (await active_controller(cluster)).replace(b" ", b"")
             await cluster.restart(SPARE)
             await cluster.nodes[2].stop()
-            assert await cluster.nodes[2].ended() == 0
+            assert await cluster.nodes[2].wait_ended() == 0
             await cluster.wait_brokers(2)
             await cluster.restart(2)
             await cluster.wait_brokers(3)

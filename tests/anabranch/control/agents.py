@@ -71,7 +71,7 @@ async def running_agent(
         files=MemoryFiles(),
         rng=random.Random(1),
         clock_ms=follow_loop_ms(),
-        failpoint=agent.reached,
+        failpoint=agent.on_step,
         in_turn=agent.awaits_steps,
     )
     node.on_joined(agent.register)
@@ -80,7 +80,7 @@ async def running_agent(
         agent.watch(node)
         if settings.is_broker:
             assert await node.ready(20000)
-        async with endpoint.opened(agent, agent_routes):
+        async with endpoint.serve(agent, agent_routes):
             yield RunningAgent(node, agent, endpoint.url, zookeeper)
     finally:
         await node.stop()

@@ -151,9 +151,9 @@ async def test_planned_crash_still_ends_the_process_with_an_agent(monkeypatch: p
     monkeypatch.setattr("anabranch.control.agent.os._exit", ended.append)
     agent = ControlledNode(BrokerSettings(crash_at="txn:after-add"), "http://127.0.0.1:1")
     assert agent.awaits_steps()
-    agent.reached("txn:after-init")
+    agent.on_step("txn:after-init")
     assert not ended
-    agent.reached("txn:after-add")
+    agent.on_step("txn:after-add")
     assert ended == [137]
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from anabranch.control.agent_address import AgentAddress, decode, encode, register, registered
+from anabranch.control.agent_address import AgentAddress, decode, encode, read_addresses, register
 from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import NoAuth
@@ -39,19 +39,19 @@ async def test_registration_replaces_that_of_an_earlier_process_and_outlives_its
     newer = AgentAddress(1, "http://127.0.0.1:9191", 4712, "box")
     await register(later, newer)
     zookeeper.expire(earlier)
-    assert await registered(later) == [newer]
+    assert await read_addresses(later) == [newer]
     await later.close()
-    assert await registered(await zookeeper.connect()) == []
+    assert await read_addresses(await zookeeper.connect()) == []
 
 
 async def test_registered_agents_are_sorted_and_malformed_ones_reported(caplog: pytest.LogCaptureFixture) -> None:
     session = await MemoryZooKeeper().connect()
-    assert await registered(session) == []
+    assert await read_addresses(session) == []
     for node_id in (100, 2, 1):
         await register(session, AgentAddress(node_id, "http://h:1", node_id, "h"))
     await session.create("/anabranch/control/7", b"broken")
     with caplog.at_level(logging.WARNING):
-        assert [one.node_id for one in await registered(session)] == [1, 2, 100]
+        assert [one.node_id for one in await read_addresses(session)] == [1, 2, 100]
     assert "/anabranch/control/7: not JSON" in caplog.text
 
 

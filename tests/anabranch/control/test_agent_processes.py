@@ -16,7 +16,7 @@ import pytest
 
 from anabranch import Admin, NewTopic
 from anabranch.clients.connection import Connection
-from anabranch.control.agent_address import registered
+from anabranch.control.agent_address import read_addresses
 from anabranch.control.client import ControlClient
 from anabranch.control.control_error import ControlError
 from anabranch.controller.zk.kazoo_session import open_kazoo
@@ -130,7 +130,7 @@ async def beside_metrics_and_with_a_token(node: AgentProcess) -> None:
 async def is_in_zookeeper(node: AgentProcess, zookeeper: str) -> None:
     session = await open_kazoo(zookeeper)
     try:
-        (address,) = await registered(session)
+        (address,) = await read_addresses(session)
     finally:
         await session.close()
     assert (address.node_id, address.url, address.pid) == (1, node.told["control"], node.process.pid)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from anabranch.demo.progress import Story
 from anabranch.demo.scenario import TICK_S
-from anabranch.demo.view import View, audited
+from anabranch.demo.view import View, audit_phrase
 from anabranch.report.timeline import Moment
 
 
@@ -36,7 +36,7 @@ def test_terminal_shows_partitions_of_each_reader() -> None:
     with view:
         view.tick(1.0)
     assert "reader-1" in written.getvalue() and "0 2" in written.getvalue()
-    assert audited(story) == "5 seen, 1 out of order"
+    assert audit_phrase(story) == "5 seen, 1 out of order"
 
 
 def test_events_are_shown_with_their_time() -> None:

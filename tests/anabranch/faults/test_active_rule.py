@@ -126,9 +126,9 @@ async def test_rule_that_is_decided_elsewhere_leaves_its_counts_to_the_decision(
         return decisions.pop(0)
 
     rule = armed(decide=decide, times=1, after=5)
-    assert [await rule.decided(VIEW), await rule.decided(VIEW)] == [False, True]
+    assert [await rule.decide_remotely(VIEW), await rule.decide_remotely(VIEW)] == [False, True]
     assert not rule.spent, "the hits of this node are not all"
-    assert await rule.decided(VIEW) and rule.spent
+    assert await rule.decide_remotely(VIEW) and rule.spent
     assert (rule.met, rule.hits) == (3, 2)
 
 
@@ -138,4 +138,4 @@ async def test_rule_that_is_removed_during_a_decision_does_not_hit() -> None:
         return Decision(hit=True)
 
     rule = armed(decide=decide, hold=True)
-    assert not await rule.decided(VIEW) and rule.hits == 0
+    assert not await rule.decide_remotely(VIEW) and rule.hits == 0

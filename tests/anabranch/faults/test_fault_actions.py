@@ -156,13 +156,13 @@ def test_states_are_written_together_unless_a_rule_waits_for_a_step(
 ) -> None:
     """Stopping a controller between two partitions costs nothing without such a rule."""
     steps: list[str] = []
-    reached = Cluster._reached
+    reached = Cluster._on_step
 
     def noting(cluster: Cluster, node_id: int, step: str) -> None:
         steps.append(step)
         reached(cluster, node_id, step)
 
-    monkeypatch.setattr(Cluster, "_reached", noting)
+    monkeypatch.setattr(Cluster, "_on_step", noting)
 
     async def main() -> None:
         async with running() as (cluster, _), Admin(cluster.bootstrap_servers) as admin:

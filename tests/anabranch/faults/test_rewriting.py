@@ -13,7 +13,7 @@ from anabranch.faults.request_fields import Names, derivable, levels_of, rows_of
 from anabranch.faults.rewriting import (
     EACH,
     empty_answer,
-    interleaved,
+    interleave,
     level_for,
     rows_in,
     with_errors,
@@ -120,7 +120,7 @@ def test_row_is_replaced_or_added_in_a_copy() -> None:
 def test_rows_without_names_keep_order() -> None:
     (level,) = levels_of(BY_NAME["CreateAcls"], 3)
     served = CreateAclsResponse(throttle_time_ms=0, results=[AclCreationResult(error_code=0, error_message="mine")])
-    made = interleaved(served, 3, level, [({}, True), ({}, False), ({}, True)], ErrorCode.SECURITY_DISABLED)
+    made = interleave(served, 3, level, [({}, True), ({}, False), ({}, True)], ErrorCode.SECURITY_DISABLED)
     assert [row.error_code for row in made.results] == [54, 0, 54]
     assert made.results[1].error_message == "mine"
 

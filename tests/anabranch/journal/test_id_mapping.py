@@ -33,14 +33,14 @@ def produce(records: bytes) -> ProduceRequest:
 
 def test_producer_ids_are_mapped_in_requests_and_batches() -> None:
     made = mapping_with_producer()
-    end = made.translated(EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True))
+    end = made.translate(EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True))
     assert (end.producer_id, end.producer_epoch, end.committed) == (2000, 7, True)
     old = AddPartitionsToTxnRequest(v3_and_below_producer_id=1000, v3_and_below_producer_epoch=0)
-    added = made.translated(old)
+    added = made.translate(old)
     assert (added.v3_and_below_producer_id, added.v3_and_below_producer_epoch) == (2000, 7)
     records = batch(b"a", producer=(1000, 0, 5)) + batch(b"b", producer=(1000, 1, 6)) + batch(b"c")
     original = produce(records)
-    now = made.translated(original).topic_data[0].partition_data[0].records
+    now = made.translate(original).topic_data[0].partition_data[0].records
     heads, position = [], 0
     while position < len(now):
         head = read_header(now, position)
@@ -58,11 +58,11 @@ def test_failed_responses_are_not_learned_and_malformed_batches_stay() -> None:
     made.learn(request, producer(-1, -1), producer(5, 5))
     from_zero = IdMapping()
     from_zero.learn(request, producer(0, 0), producer(8, 1))
-    zero = from_zero.translated(EndTxnRequest(transactional_id="t", producer_id=0, producer_epoch=0, committed=True))
+    zero = from_zero.translate(EndTxnRequest(transactional_id="t", producer_id=0, producer_epoch=0, committed=True))
     assert (zero.producer_id, zero.producer_epoch) == (8, 1)
     end = EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True)
-    assert made.translated(end) == end
-    assert mapping_with_producer().translated(produce(b"\0" * 70)) == produce(b"\0" * 70)
+    assert made.translate(end) == end
+    assert mapping_with_producer().translate(produce(b"\0" * 70)) == produce(b"\0" * 70)
 
 
 def joined(member: str, generation: int, *, error: int = 0) -> JoinGroupResponse:
@@ -83,7 +83,7 @@ def test_members_and_generations_are_mapped_per_group() -> None:
     made.learn(join("a"), joined("m", 3), joined("n", 1))
     made.learn(join("b"), joined("x", 3), joined("y", 9))
     beats = [
-        made.translated(HeartbeatRequest(group_id=group, generation_id=3, member_id=member))
+        made.translate(HeartbeatRequest(group_id=group, generation_id=3, member_id=member))
         for group, member in (("a", "m"), ("b", "x"), ("c", "z"))
     ]
     assert [(one.generation_id, one.member_id) for one in beats] == [(1, "n"), (9, "y"), (3, "z")]
@@ -102,4 +102,4 @@ def test_topic_ids_are_mapped_by_name_in_any_order() -> None:
     request = DeleteTopicsRequest(
         timeout_ms=1, topics=[DeleteTopicState(name=None, topic_id=bytes([one]) * 16) for one in (1, 2, 3)]
     )
-    assert [one.topic_id[0] for one in made.translated(request).topics] == [9, 8, 3]
+    assert [one.topic_id[0] for one in made.translate(request).topics] == [9, 8, 3]

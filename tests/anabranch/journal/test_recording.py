@@ -11,7 +11,7 @@ from anabranch.faults.matching import RequestView
 from anabranch.faults.rewriting import empty_answer
 from anabranch.journal.capture import capture
 from anabranch.journal.entry import JournalEntry
-from anabranch.journal.frames import answered, frames_of
+from anabranch.journal.frames import add_response, frames_of
 from anabranch.journal.recording import InvalidRecording, read_recording
 from tests.anabranch.faults.samples import SURROUNDINGS, by_name
 
@@ -32,7 +32,7 @@ def entries() -> list[JournalEntry]:
         entry.frames = kept
         if took_s is not None:
             answer = empty_answer(request.api)
-            entry.frames = answered(kept, request, answer)
+            entry.frames = add_response(kept, request, answer)
             entry.end(entry.at_s + took_s, "answered", answer)
         made.append(entry)
     return made

@@ -19,7 +19,7 @@ from anabranch.protocol.connection import encode_response
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import BY_KEY
 from anabranch.protocol.wire import fields_of
-from anabranch.proxy.addresses import NAMING, addresses_in, distinct, names_brokers, replaced, surely_names_none
+from anabranch.proxy.addresses import NAMING, addresses_in, distinct, names_brokers, replace, surely_names_none
 from tests.protocol.messages import as_sent, values_of
 
 ANSWERS = [
@@ -58,7 +58,7 @@ def test_only_broker_addresses_are_replaced(api: Any, version: int) -> None:
         answer = as_sent(any_answer, version)
         frame = frame_of(answer, version)
         found = addresses_in(frame, api.key, version)
-        made = replaced(found, [OTHER] * len(found.addresses), version, api.key)
+        made = replace(found, [OTHER] * len(found.addresses), version, api.key)
         assert made == frame_of(moved(answer, version), version)
         if surely_names_none(api.key, frame):
             assert not [one for one in found.addresses[-1:] if 0 < one.port < 65536], "the last has a port"
@@ -110,7 +110,7 @@ def test_metadata_is_parsed_only_to_its_brokers_and_unknown_tags_are_kept() -> N
     cut = odd[:-20]
     found = addresses_in(cut, 3, 12)
     assert [one[:3] for one in distinct(found)] == [(1, "b1", 9001), (2, "b2", 9002)]
-    made = replaced(addresses_in(odd, 3, 12), [("x", 1)] * 3, 12, 3)
+    made = replace(addresses_in(odd, 3, 12), [("x", 1)] * 3, 12, 3)
     assert b"\3abc" in made and made.endswith(b"\1\x63\2hi") and b"b1" not in made
 
 

@@ -24,7 +24,7 @@ from tests.anabranch.proxy.test_proxy import call
 async def controlled(**more: object) -> AsyncIterator[tuple[Proxy, ControlClient]]:
     async with proxied(2, **more) as (_, proxy):
         door = ControlEndpoint(Address("127.0.0.1", 0), "")
-        async with door.opened(ControlledProxy(proxy), lambda: PROXY_ROUTES):
+        async with door.serve(ControlledProxy(proxy), lambda: PROXY_ROUTES):
             yield proxy, ControlClient(door.url)
 
 

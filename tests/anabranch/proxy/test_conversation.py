@@ -10,7 +10,7 @@ import pytest
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.errors import DecodeError
-from anabranch.proxy.conversation import Conversation, Handling, Slot, framed
+from anabranch.proxy.conversation import Conversation, Handling, Slot, frame_parts
 from anabranch.proxy.request_header import RequestHeader
 
 READ, INTERCEPTED, OWN, HANDSHAKE = 1001, 1002, 1003, 17
@@ -27,7 +27,7 @@ class Marks:
             HANDSHAKE: Handling.READ,
         }.get(head.key, Handling.PASS)
 
-    def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
+    def rewrite(self, head: RequestHeader, frame: bytes) -> bytes:
         return frame + b"!"
 
     def own_answer(self, head: RequestHeader) -> bytes:
@@ -39,11 +39,11 @@ def conversation() -> Conversation:
 
 
 def request(key: int, number: int, body: bytes = b"", version: int = 0) -> bytes:
-    return b"".join(framed(struct.pack(">hhih", key, version, number, 1) + b"c" + body))
+    return b"".join(frame_parts(struct.pack(">hhih", key, version, number, 1) + b"c" + body))
 
 
 def answer(number: int, body: bytes = b"") -> bytes:
-    return b"".join(framed(struct.pack(">i", number) + body))
+    return b"".join(frame_parts(struct.pack(">i", number) + body))
 
 
 def ask(core: Conversation, data: bytes) -> list[Slot]:
@@ -143,13 +143,13 @@ def test_sasl_tokens_follow_handshake_v0_and_end_with_first_request() -> None:
     core = conversation()
     ask(core, request(HANDSHAKE, 1))
     hear(core, answer(1, b"\0\0\0\0\0\0"))
-    tokens = b"".join(framed(b"\0alice\0secret"))
+    tokens = b"".join(frame_parts(b"\0alice\0secret"))
     ask(core, tokens)
-    hear(core, b"".join(framed(b"")))
+    hear(core, b"".join(frame_parts(b"")))
     ask(core, request(READ, 2))
     hear(core, answer(2))
     assert written(core.to_upstream) == request(HANDSHAKE, 1) + tokens + request(READ, 2)
-    assert written(core.to_client).endswith(b"".join(framed(b"")) + answer(2, b"!"))
+    assert written(core.to_client).endswith(b"".join(frame_parts(b"")) + answer(2, b"!"))
 
 
 def test_refused_handshake_is_followed_by_requests() -> None:
@@ -157,7 +157,7 @@ def test_refused_handshake_is_followed_by_requests() -> None:
     ask(core, request(HANDSHAKE, 1))
     hear(core, answer(1, b"\0\x21\0\0\0\0"))
     with pytest.raises(DecodeError):
-        ask(core, b"".join(framed(b"\0a\0b")))
+        ask(core, b"".join(frame_parts(b"\0a\0b")))
 
 
 @pytest.mark.parametrize(

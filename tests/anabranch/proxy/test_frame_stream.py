@@ -22,13 +22,13 @@ def through(stream: FrameStream, pieces: list[bytes]) -> tuple[bytes, list[bytes
         stream.feed(piece)
         while True:
             if stream.is_gathering:
-                frame = stream.gathered()
+                frame = stream.take_gathered()
                 if frame is None:
                     break
                 gathered.append(frame)
             if stream.passing():
                 break
-            opened = stream.opened()
+            opened = stream.next_message()
             if opened is None or (len(opened[0]) <= opened[1] < opened[2]):
                 break
             buffer, start, end = opened
@@ -91,13 +91,13 @@ def test_too_large_or_invalid_length_is_an_error() -> None:
         stream = FrameStream(10)
         stream.feed(begin)
         with pytest.raises(DecodeError, match=what):
-            stream.opened()
+            stream.next_message()
 
 
 def test_missing_bytes_are_reported() -> None:
     stream = FrameStream(100)
     stream.feed(struct.pack(">i", 50) + b"g" * 20)
     stream.gather()
-    assert (stream.held_bytes, stream.missing_bytes, stream.gathered()) == (20, 30, None)
+    assert (stream.held_bytes, stream.missing_bytes, stream.take_gathered()) == (20, 30, None)
     stream.feed(b"g" * 31)
-    assert (stream.missing_bytes, stream.gathered(), stream.held_bytes) == (0, b"g" * 50, 1)
+    assert (stream.missing_bytes, stream.take_gathered(), stream.held_bytes) == (0, b"g" * 50, 1)

@@ -7,7 +7,7 @@ import struct
 from anabranch.broker.authorization.peer import Peer
 from anabranch.faults.matching import NodeContext, RequestView
 from anabranch.journal.entry import JournalEntry
-from anabranch.journal.frames import answered, frames_of
+from anabranch.journal.frames import add_response, frames_of
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.proxy.opaque_message import OpaqueMessage, read_answer, read_request
 from anabranch.proxy.request_header import read_request_header
@@ -40,7 +40,7 @@ def test_unknown_api_keeps_its_bytes() -> None:
         answer = read_answer(request, b"\0\0\0\5xyz")
         kept = frames_of(request)
         assert kept is not None and kept.request_bytes == struct.pack(">i", len(frame)) + frame
-        assert answered(kept, request, answer).answered == b"\0\0\0\7\0\0\0\5xyz"
+        assert add_response(kept, request, answer).answered == b"\0\0\0\7\0\0\0\5xyz"
         entry = JournalEntry(1, 0.0, RequestView(request, Peer("h"), 0, NodeContext(1, lambda _: None, lambda _: [])))
         entry.end(1.0, "answered", answer)
         assert (entry.row()["api"], entry.row()["request"], entry.row()["response"]) == (name, {}, {})

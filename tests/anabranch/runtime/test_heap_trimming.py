@@ -41,7 +41,7 @@ class Story:
         self.now = self.ran_s = 0.0
         self.swept_at: list[float] = []
         self.trimmer = Trimmer(self.heap, lambda: self.ran_s, lambda: self.swept_at.append(self.now))
-        self.trimmer.looked(self.now)
+        self.trimmer.trim_if_due(self.now)
 
     def goes_on(self, seconds: float, *, busy: float, free_bytes: int) -> int:
         """How often the heap was trimmed meanwhile."""
@@ -50,7 +50,7 @@ class Story:
             self.heap.free = free_bytes
             self.now += LOOK_INTERVAL_S
             self.ran_s += LOOK_INTERVAL_S * busy
-            self.trimmer.looked(self.now)
+            self.trimmer.trim_if_due(self.now)
         return self.heap.trims - before
 
 

@@ -140,7 +140,7 @@ async def test_endless_jwks_response_times_out_and_leaves_no_thread(
 ) -> None:
     monkeypatch.setattr(module, "DOCUMENT_S", 0.5)
     fetching: list[threading.Thread] = []
-    fetched = module._fetched
+    fetched = module._fetch
 
     def noted(url: str, sockets: list[socket.socket]) -> str:
         fetching.append(threading.current_thread())
@@ -149,7 +149,7 @@ async def test_endless_jwks_response_times_out_and_leaves_no_thread(
         finally:
             fetching.clear()
 
-    monkeypatch.setattr(module, "_fetched", noted)
+    monkeypatch.setattr(module, "_fetch", noted)
     ended = asyncio.Event()
     answer = partial(drip, pieces, ended)
     async with asyncio.timeout(60), await asyncio.start_server(answer, "127.0.0.1", 0) as server:

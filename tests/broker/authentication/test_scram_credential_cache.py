@@ -32,7 +32,7 @@ async def test_credentials_are_loaded_and_updated_on_change() -> None:
     await credentials.load(session)
     assert credentials.of("SCRAM-SHA-256", "al/ice é") is None
     await scram_store.alter(session, [ALICE], [])
-    await credentials.changed(session, "al%2Fice%20%C3%A9")
+    await credentials.on_change(session, "al%2Fice%20%C3%A9")
     found = credentials.of("SCRAM-SHA-256", "al/ice é")
     assert found is not None and (found.salt, found.iterations) == (b"salt", 4096)
     assert credentials.of("SCRAM-SHA-512", "al/ice é") is None
@@ -46,7 +46,7 @@ async def test_credentials_of_removed_user_are_dropped() -> None:
     await scram_store.alter(session, [ALICE], [])
     await credentials.load(session)
     await scram_store.alter(session, [], [scram_store.Deletion("al/ice é", 1)])
-    await credentials.changed(session, "al%2Fice%20%C3%A9")
+    await credentials.on_change(session, "al%2Fice%20%C3%A9")
     assert credentials.of("SCRAM-SHA-256", "al/ice é") is None
     await scram_store.alter(session, [ALICE], [])
     await credentials.load(session)

@@ -27,7 +27,7 @@ def prefix(name: str, resource_type: ResourceType = TOPIC) -> ResourcePattern:
 
 def having(*rules: tuple[ResourcePattern, Acl], open_without_acls: bool = False, supers: str = "") -> Authorizer:
     made = Authorizer(super_users_in(supers), open_without_acls=open_without_acls)
-    made.loaded()
+    made.set_loaded()
     for pattern, acl in rules:
         made.replace(pattern, {*made.acls.get(pattern, ()), acl})
     return made
@@ -180,5 +180,5 @@ def test_authorizer_denies_until_acls_are_loaded() -> None:
     authorizer = Authorizer({"User:admin"}, open_without_acls=True)
     assert not authorizer.allows("User:alice", HOST, READ, TOPIC, "t")
     assert authorizer.allows("User:admin", HOST, READ, TOPIC, "t")
-    authorizer.loaded()
+    authorizer.set_loaded()
     assert authorizer.allows("User:alice", HOST, READ, TOPIC, "t")

@@ -18,7 +18,7 @@ OTHER = {
 
 @pytest.mark.parametrize(("scope", "settings"), [(Scope.BROKER, BrokerSettings), (Scope.TOPIC, TopicConfig)])
 def test_default_of_every_field_equals_its_propertys(scope: Scope, settings: type) -> None:
-    known, defaults = config_def(scope).known(), settings()
+    known, defaults = config_def(scope).keys_by_name(), settings()
     for field in dataclasses.fields(settings):
         key = known.get(property_name(field.name))
         if key is not None and key.default is not None and key.name not in OTHER:

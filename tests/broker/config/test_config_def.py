@@ -14,14 +14,14 @@ from anabranch.broker.profiles.profile import VERSIONS
 
 @pytest.mark.parametrize("version", ["2.8", "3.5", "3.9"])
 def test_kafka_3_describes_zookeeper_and_message_format_properties(version: str) -> None:
-    assert "zookeeper.connect" in config_def(Scope.BROKER).described(version)
-    assert "message.format.version" in config_def(Scope.TOPIC).described(version)
+    assert "zookeeper.connect" in config_def(Scope.BROKER).described_keys(version)
+    assert "message.format.version" in config_def(Scope.TOPIC).described_keys(version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("scope", Scope)
 def test_default_of_every_property_is_valid(scope: Scope, version: str) -> None:
-    for key in config_def(scope).known(version).values():
+    for key in config_def(scope).keys_by_name(version).values():
         if key.default:
             assert key.normal(key.default) == key.default or key.kind is Kind.DOUBLE
 
@@ -35,21 +35,21 @@ def test_each_version_has_one_definition_of_a_property(scope: Scope) -> None:
 
 def test_every_topic_property_inherits_from_a_broker_property_of_its_type() -> None:
     """Otherwise a topic would inherit an invalid value."""
-    brokers = config_def(Scope.BROKER).known()
-    for key in config_def(Scope.TOPIC).known().values():
+    brokers = config_def(Scope.BROKER).keys_by_name()
+    for key in config_def(Scope.TOPIC).keys_by_name().values():
         assert not key.synonym or brokers[key.synonym].kind is key.kind, key.name
 
 
 @pytest.mark.parametrize(("scope", "settings"), [(Scope.BROKER, BrokerSettings), (Scope.TOPIC, TopicConfig)])
 def test_a_property_with_a_field_has_an_effect(scope: Scope, settings: type) -> None:
-    known = config_def(scope).known()
+    known = config_def(scope).keys_by_name()
     names = {property_name(field.name) for field in dataclasses.fields(settings)} & known.keys()
     assert [name for name in sorted(names) if known[name].without_effect] == []
 
 
 def test_a_topic_property_without_a_field_has_no_effect() -> None:
     fields = {property_name(field.name) for field in dataclasses.fields(TopicConfig)}
-    known = config_def(Scope.TOPIC).known()
+    known = config_def(Scope.TOPIC).keys_by_name()
     assert {name for name, key in known.items() if not key.without_effect} == fields
 
 
@@ -59,15 +59,15 @@ def test_definition_of_the_version_is_preferred_to_the_first() -> None:
     newest = ConfigKey("b", Kind.INT, "3", versions="4.2..")
     hidden = ConfigKey("c", Kind.INT, "4", versions="internal")
     declared = ConfigDef([hidden, newest, old, new])
-    assert [declared.described(version) for version in ("3.5", "3.9", "4.0", "4.1")] == [
+    assert [declared.described_keys(version) for version in ("3.5", "3.9", "4.0", "4.1")] == [
         {"a": old},
         {"a": old},
         {"a": new},
         {"a": new},
     ]
-    assert declared.described("4.2") == {"b": newest}
-    assert declared.known("4.1") == {"a": new, "b": newest, "c": hidden}
-    assert declared.known("4.2") == declared.known() == {"a": old, "b": newest, "c": hidden}
+    assert declared.described_keys("4.2") == {"b": newest}
+    assert declared.keys_by_name("4.1") == {"a": new, "b": newest, "c": hidden}
+    assert declared.keys_by_name("4.2") == declared.keys_by_name() == {"a": old, "b": newest, "c": hidden}
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_topic_configs_that_kafka_4_refuses_are_refused_by_its_profile() -> None
 def test_group_config_that_is_not_set_defaults_to_the_brokers() -> None:
     assert group_value(SETTINGS, {}, "share.record.lock.duration.ms") == 20_000
     assert group_value(SETTINGS, {"share.record.lock.duration.ms": "15000"}, "share.record.lock.duration.ms") == 15_000
-    defaults = {name: group_default(SETTINGS, key) for name, key in config_def(Scope.GROUP).known().items()}
+    defaults = {name: group_default(SETTINGS, key) for name, key in config_def(Scope.GROUP).keys_by_name().items()}
     assert (defaults["share.record.lock.duration.ms"], defaults["share.auto.offset.reset"]) == ("20000", "latest")
 
 
@@ -214,7 +214,9 @@ def test_valid_group_config_is_accepted() -> None:
 
 def test_every_bound_of_group_configs_is_enforced() -> None:
     bounds = [
-        key for name, key in config_def(Scope.BROKER).known().items() if re.match(r"group\.\w+\.(min|max)\.", name)
+        key
+        for name, key in config_def(Scope.BROKER).keys_by_name().items()
+        if re.match(r"group\.\w+\.(min|max)\.", name)
     ]
     assert len(bounds) >= 15
     assert [key.name for key in bounds if key.without_effect and key.name != "group.share.max.groups"] == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.coordinators.classic_groups.group_machine import restored
+from anabranch.broker.coordinators.classic_groups.group_machine import restore
 from anabranch.broker.coordinators.classic_groups.group_state import COMPLETING, PREPARING, STABLE, GroupLimits
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.driver import REBALANCE_MS, SESSION_MS, Driver, static_pair
@@ -93,7 +93,7 @@ def test_restored_group_over_its_max_size_starts_a_rebalance() -> None:
     drive = Driver()
     ids = drive.stable(3)
     value = drive.group.snapshot(dict.fromkeys(ids, b""))
-    small = Driver(restored("g", value, GroupLimits(size_max=2), drive.group.rng, 0), now_ms=0)
+    small = Driver(restore("g", value, GroupLimits(size_max=2), drive.group.rng, 0), now_ms=0)
     assert small.group.state is PREPARING
     tickets = {one: small.join(one) for one in ids}
     assert small.answers[tickets[ids[2]]].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

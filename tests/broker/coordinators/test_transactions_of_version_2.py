@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.coordinators.transactions import transaction_requests as requests
-from anabranch.broker.coordinators.transactions.transaction_journal import record_of, restored
+from anabranch.broker.coordinators.transactions.transaction_journal import record_of, restore
 from anabranch.broker.coordinators.transactions.transaction_requests import Producer
 from anabranch.broker.coordinators.transactions.transactional_id import (
     COMPLETE_ABORT,
@@ -183,7 +183,7 @@ def test_end_with_exhausted_epochs_assigns_a_new_producer_id() -> None:
     assert requests.wants_next_producer_id(one, mine, 2)
     assert not requests.wants_next_producer_id(one, mine, 0)
     assert not requests.wants_next_producer_id(one, Producer(ME.id, last - 1), 2)
-    prepared, completed = (restored("tx", record) for record in ended(one, mine, drawn=2000))
+    prepared, completed = (restore("tx", record) for record in ended(one, mine, drawn=2000))
     assert (prepared.producer_id, prepared.producer_epoch, prepared.next_producer_id) == (
         ME.id,
         PRODUCER_EPOCH_MAX,
@@ -202,7 +202,7 @@ def test_end_with_exhausted_epochs_assigns_a_new_producer_id() -> None:
 
 def test_repeated_end_is_recognized_after_a_replay() -> None:
     one = of_version_2(ONGOING)
-    prepared, completed = (restored("tx", record) for record in ended(one, ME))
+    prepared, completed = (restore("tx", record) for record in ended(one, ME))
     assert (prepared.state, prepared.producer_epoch, prepared.client_version) == (PREPARE_COMMIT, 4, 2)
     assert end(prepared, ME) is CONCURRENT and end(completed, ME) is NONE
     plain = transaction(ONGOING)

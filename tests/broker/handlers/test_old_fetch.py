@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.handlers.old_fetch import INCOMPLETE, converted
+from anabranch.broker.handlers.old_fetch import INCOMPLETE, convert_batches
 from anabranch.broker.storage.segments import Segments
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import set_offset_and_epoch
@@ -153,7 +153,7 @@ async def test_control_batches_alone_are_converted_to_a_partial_message() -> Non
 
 
 async def all_in(records: bytes, **more: Any) -> list[int]:
-    return [one.offset for one in messages_in(await converted(records, 1, **more))]
+    return [one.offset for one in messages_in(await convert_batches(records, 1, **more))]
 
 
 def at(offset: int, records: bytes) -> bytes:
@@ -165,10 +165,10 @@ def at(offset: int, records: bytes) -> bytes:
 async def test_down_converted_size_is_limited_except_for_the_first_batch() -> None:
     async with replica_cluster(1):
         tiny = a_batch(records=100, value=b"")  # many times larger as messages
-        assert len(await converted(tiny, 1, 0)) > 1.5 * len(tiny)
+        assert len(await convert_batches(tiny, 1, 0)) > 1.5 * len(tiny)
         assert await all_in(tiny, first_offset=0) == list(range(100))
         several = b"".join(at(100 * number, tiny) for number in range(10))
-        found = await converted(several, 1, 0)
+        found = await convert_batches(several, 1, 0)
         assert len(found) <= len(several)
         offsets = [one.offset for one in messages_in(found)]
         assert offsets == list(range(len(offsets))), "up to the last message that fits"
@@ -181,11 +181,11 @@ async def test_unreadable_batch_ends_the_response() -> None:
         bad[61] ^= 0x40
         assert await all_in(good + bytes(bad), first_offset=0) == [0, 1, 2]
         with pytest.raises(KafkaError) as refusal:
-            await converted(bytes(bad), 1, 0)
+            await convert_batches(bytes(bad), 1, 0)
         assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
         for unreadable in (FAR_TIMESTAMPS, UNREADABLE["offsets beyond the batch"]):
             with pytest.raises(KafkaError) as refusal:
-                await converted(stored_at(unreadable, 3), 1, 0)
+                await convert_batches(stored_at(unreadable, 3), 1, 0)
             assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -196,7 +196,7 @@ async def test_message_sets_are_converted_up_and_down(version: int, magic: int) 
         await cluster.lead(1, replicas=(1,))
         row = await cluster.produce(1, a_batch())
         stored = (await cluster.fetch(1, 0)).records
-        down = await converted(bytes(stored), magic, 0)
+        down = await convert_batches(bytes(stored), magic, 0)
         row = await cluster.produce(1, down, version=2 if magic else version)
         assert (row.error_code, row.base_offset) == (0, 3)
         assert [one.value for one in iter_records(bytes((await cluster.fetch(1, 3)).records or b""))] == [b"value"] * 3

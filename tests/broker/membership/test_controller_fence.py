@@ -197,9 +197,9 @@ def test_missing_or_later_broker_epoch_is_admitted_with_its_controller_epoch() -
 
 async def test_requests_wait_only_for_a_pending_registration() -> None:
     fence = ControllerFence()
-    await asyncio.wait_for(fence.registered(), 60)
+    await asyncio.wait_for(fence.wait_registered(), 60)
     fence.await_registration()
-    waiting = asyncio.ensure_future(fence.registered())
+    waiting = asyncio.ensure_future(fence.wait_registered())
     await asyncio.sleep(0)
     assert not waiting.done()
     fence.register(7)

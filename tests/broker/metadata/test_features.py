@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from anabranch.broker.metadata.features import FinalizedFeatures, incompatible, supported
+from anabranch.broker.metadata.features import FinalizedFeatures, incompatible, supported_features
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.controller.features import RESHARD
 from anabranch.controller.model import Features
@@ -34,14 +34,16 @@ async def until_level(found: FinalizedFeatures, level: int) -> None:
 
 
 def test_withheld_features_are_not_supported() -> None:
-    assert supported("", profile_for("3.9")) == {RESHARD: (1, 1)}
-    assert supported(f"other,{RESHARD}", profile_for("3.9")) == {}
+    assert supported_features("", profile_for("3.9")) == {RESHARD: (1, 1)}
+    assert supported_features(f"other,{RESHARD}", profile_for("3.9")) == {}
 
 
 def test_unsupported_feature_levels_are_named() -> None:
-    assert incompatible(Features({RESHARD: 1}), supported("", profile_for("3.9"))) == []
-    assert incompatible(Features({RESHARD: 2}), supported("", profile_for("3.9"))) == [f"{RESHARD} at level 2"]
-    assert incompatible(Features({"unheard.of": 1}), supported("", profile_for("3.9"))) == ["unheard.of at level 1"]
+    assert incompatible(Features({RESHARD: 1}), supported_features("", profile_for("3.9"))) == []
+    assert incompatible(Features({RESHARD: 2}), supported_features("", profile_for("3.9"))) == [f"{RESHARD} at level 2"]
+    assert incompatible(Features({"unheard.of": 1}), supported_features("", profile_for("3.9"))) == [
+        "unheard.of at level 1"
+    ]
 
 
 async def test_feature_levels_follow_the_znode() -> None:

@@ -16,10 +16,10 @@ from anabranch.broker.metadata.metadata_cache import (
     MetadataCache,
     PartitionImage,
     TopicImage,
-    applied,
+    apply_update,
     can_collide,
     gone,
-    spelled,
+    metric_name,
     visible,
 )
 from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
@@ -85,7 +85,7 @@ def update(*topics: UpdateMetadataTopicState, brokers: tuple[int, ...] = (1,), *
 def image_after(*requests: UpdateMetadataRequest) -> ClusterImage:
     image = ClusterImage()
     for request in requests:
-        image = applied(image, request)
+        image = apply_update(image, request)
     return image
 
 
@@ -152,7 +152,7 @@ def test_epoch_of_an_unpublished_generation_is_not_visible() -> None:
     assert set(shown) == {0}, "the child is hidden"
     assert (shown[0].leader, shown[0].leader_epoch, shown[0].generation, shown[0].gen_start) == (2, 4, 0, ((0, 0),))
 
-    published = applied(image, update(topic(generation=1, history=[ReshardStep(generation=1, count=2)])))
+    published = apply_update(image, update(topic(generation=1, history=[ReshardStep(generation=1, count=2)])))
     shown = published.topics["t"].partitions
     assert {index: one.leader_epoch for index, one in shown.items()} == {0: 6, 1: 0}, "publishing needs no partitions"
     assert shown[0].gen_start == ((0, 0), (1, 5))
@@ -229,11 +229,11 @@ def test_update_visits_only_its_own_partitions(monkeypatch: pytest.MonkeyPatch, 
         return visible(one, generation)
 
     monkeypatch.setattr(metadata_cache, "visible", noted)
-    image = applied(image, update(topic(partition(3, epoch=1), gone_partition(5))))
+    image = apply_update(image, update(topic(partition(3, epoch=1), gone_partition(5))))
     assert looked == [3]
     shown = image.topics["t"].partitions
     assert list(shown) == [one for one in range(count) if one != 5] and shown[3].leader_epoch == 1
-    image = applied(image, update(topic(partition(3, epoch=1), generation=1)))
+    image = apply_update(image, update(topic(partition(3, epoch=1), generation=1)))
     assert len(looked) == count, "another generation may show of any of them what was hidden"
 
 
@@ -275,7 +275,7 @@ def test_update_does_not_iterate_over_other_topics() -> None:
     image = image_after(update(topic(partition(0), name="a.b"), topic(partition(0), name="c")))
     known = ClusterImage(image.brokers, Untraversed(image.topics.items()), image.names, image.alike, 1, True)
     request = update(topic(gone_partition(), name="c"), topic(partition(0), name="d", topic_id=ID_B))
-    after = applied(known, request)
+    after = apply_update(known, request)
     assert gone(known, after, request) == {"c": image.topics["c"].topic_id}
     assert "d" in after.topics and "c" not in after.topics
 
@@ -300,8 +300,8 @@ NAMES = ["a.b", "a_b", "a.b.c", "a_b.c", "ab", "a-b"]
 def test_colliding_topic_names_are_tracked(changes: list[tuple[str, bool]]) -> None:
     image = ClusterImage()
     for name, there in changes:
-        image = applied(image, update(topic(partition(0) if there else gone_partition(), name=name)))
+        image = apply_update(image, update(topic(partition(0) if there else gone_partition(), name=name)))
         for candidate in filter(can_collide, NAMES):
-            alike = {other for other in image.topics if spelled(other) == spelled(candidate)}
-            assert set(image.alike.get(spelled(candidate), ())) == alike
+            alike = {other for other in image.topics if metric_name(other) == metric_name(candidate)}
+            assert set(image.alike.get(metric_name(candidate), ())) == alike
         assert all(image.alike.values()), "nothing is kept of topics that are gone"

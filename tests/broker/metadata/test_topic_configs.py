@@ -28,11 +28,11 @@ async def test_config_is_loaded_once_and_again_on_change() -> None:
     assert (await known.load("t")).retention_ms == 5
     await change(session, "t", retention_ms="6")
     assert (await known.load("t")).retention_ms == 5
-    await known.changed("t")
+    await known.reload_topic("t")
     assert (known.get("t").retention_ms, known.properties("t")) == (6, {"retention.ms": "6"})
     assert notified == ["t"]
-    await known.changed("t")
-    await known.changed("not in use")
+    await known.reload_topic("t")
+    await known.reload_topic("not in use")
     assert notified == ["t"], "nothing is another one now"
 
 

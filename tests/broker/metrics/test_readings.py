@@ -54,7 +54,7 @@ async def load(producer: Producer) -> None:
 
 def fenced(before: int, after: int) -> int:
     """How many partitions with producers a resize touches."""
-    return sum(one < before for one in linear_hashing.affected(1, before, after))
+    return sum(one < before for one in linear_hashing.affected_partitions(1, before, after))
 
 
 async def test_resize_under_load_is_measured() -> None:

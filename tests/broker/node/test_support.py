@@ -83,7 +83,7 @@ def test_support_page_lists_all_properties_warned_of_or_refused(
     """Sets each property to a value that is not its default."""
     rows = "\n".join(support.properties_without_effect())
     listed = set(re.findall(r"`([\w.]+)`(?! of a topic)", rows))
-    known = config_def(Scope.BROKER).known()
+    known = config_def(Scope.BROKER).keys_by_name()
     assert listed == {name for name, key in known.items() if key.without_effect}
     for name in listed:
         key, caplog.handler.records[:] = known[name], []

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from anabranch.broker.dispatch.dispatcher import HANDLERS
-from anabranch.broker.profiles.profile import VERSIONS, changed, profile_for, table
+from anabranch.broker.profiles.profile import VERSIONS, change_table, profile_for, table
 from anabranch.protocol.registry import BY_NAME
 from tests.broker.profiles import golden
 
@@ -44,4 +44,4 @@ def test_unknown_version_is_refused_with_the_known_ones() -> None:
 def test_version_tables_apply_changes_to_their_base() -> None:
     before = table("\nA 0-1\nB 2\n")
     assert before == {"A": "0-1", "B": "2"}
-    assert changed(before, "A gone\nB 2-3\nC 0") == {"B": "2-3", "C": "0"}
+    assert change_table(before, "A gone\nB 2-3\nC 0") == {"B": "2-3", "C": "0"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.config.config_changes import read_config
-from anabranch.broker.quotas.quota_configs import CLIENT_ID, IP, USER, desanitized, sanitized
+from anabranch.broker.quotas.quota_configs import CLIENT_ID, IP, USER, desanitize, sanitize
 from anabranch.clients.connection import Connection
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
@@ -280,5 +280,5 @@ def growing(name: str, count: int) -> CreatePartitionsRequest:
 
 @pytest.mark.parametrize("name", ["", "a", "a b", "ü/*+~", None])
 def test_entity_names_are_sanitized_as_by_kafka(name: str | None) -> None:
-    node = sanitized(name)
-    assert desanitized(node) == name and not set(node) & set("/*+ ")
+    node = sanitize(name)
+    assert desanitize(node) == name and not set(node) & set("/*+ ")

@@ -28,5 +28,5 @@ def test_removed_partition_is_not_tracked() -> None:
     changed.add(one)
     changed.take()
     changed.remove(one)
-    one.changed()
+    one.notify_listeners()
     assert (changed.take(), one.listeners) == ([], {})

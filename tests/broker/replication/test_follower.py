@@ -8,7 +8,7 @@ LAG_MS = 100.0
 
 
 def fetch(follower: Follower, offset: int, leader_end: int, now_ms: float) -> None:
-    follower.fetched(offset, 0, 7, leader_end=leader_end, now_ms=now_ms)
+    follower.record_fetch(offset, 0, 7, leader_end=leader_end, now_ms=now_ms)
 
 
 def test_follower_without_fetch_is_not_caught_up() -> None:
@@ -41,7 +41,7 @@ def test_fetches_behind_the_last_log_end_do_not_catch_up() -> None:
 
 def test_fetch_updates_all_follower_state() -> None:
     follower = Follower()
-    follower.fetched(8, 3, 42, leader_end=9, now_ms=5.0)
+    follower.record_fetch(8, 3, 42, leader_end=9, now_ms=5.0)
     known = (follower.log_end_offset, follower.log_start_offset, follower.broker_epoch, follower.last_fetch_ms)
     assert known == (8, 3, 42, 5.0)
 

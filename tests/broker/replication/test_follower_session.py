@@ -39,7 +39,7 @@ class Asking:
         return self.session.request(BrokerSettings(node_id=1), by_id=by_id, broker_epoch=7, max_wait_ms=5)
 
     def hear(self, code: ErrorCode = ErrorCode.NONE, session_id: int = 77) -> bool:
-        return self.session.answered(FetchResponse(error_code=code, session_id=session_id, responses=[]))
+        return self.session.handle_response(FetchResponse(error_code=code, session_id=session_id, responses=[]))
 
 
 def indexes(request: FetchRequest) -> list[int]:
@@ -245,7 +245,7 @@ async def test_follower_with_empty_incremental_fetches_stays_in_sync() -> None:
         await until(lambda: leader.high_watermark == cluster.partition(2).high_watermark == 1)
         before = leader.followers[2].seen_caught_up_ms
         await until(lambda: leader.followers[2].seen_caught_up_ms > before + 100)
-        leader.changed()
+        leader.notify_listeners()
         assert leader.followers[2].caught_up_ms == leader.followers[2].last_fetch_ms > before + 100
         assert cluster.proposals == []
 

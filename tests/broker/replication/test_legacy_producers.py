@@ -125,9 +125,9 @@ async def test_generations_of_a_deleted_topic_do_not_apply_to_its_successor() ->
         cluster.has_generations = {"t"}
         await cluster.lead(1, replicas=(1,))
         partition = cluster.partition(1)
-        assert cluster[1].replicas.with_generations.known(partition)
+        assert cluster[1].replicas.with_generations.is_known(partition)
         partition.has_generations, partition.topic_id = False, b"another topic id"
-        assert not cluster[1].replicas.with_generations.known(partition)
+        assert not cluster[1].replicas.with_generations.is_known(partition)
 
 
 async def test_resizes_of_a_deleted_topic_do_not_apply_to_its_successor() -> None:

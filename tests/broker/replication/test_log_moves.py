@@ -149,7 +149,7 @@ def test_move_can_be_cancelled_or_redirected() -> None:
     moves.ask("t", 0, "/b", partition)
     moves.ask("t", 0, "/b", partition)
     moves.ask("t", 0, "/c", partition)
-    assert [one.path for one, _, _, is_future in logs.placed() if is_future] == ["/c"]
+    assert [one.path for one, _, _, is_future in logs.open_logs() if is_future] == ["/c"]
     moves.ask("t", 0, "/a", partition)
     assert len(moves) == 0 and logs.future("t", 0) is None
     assert [one.log_count for one in logs.directories] == [1, 0, 0]

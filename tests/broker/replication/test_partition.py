@@ -132,7 +132,7 @@ def test_every_change_notifies_listeners_once(partition: Partition, change: Call
     partition.listeners[hearing] = None
     change(partition)
     assert (hearing.times, partition.listeners) == (1, {})
-    partition.changed()
+    partition.notify_listeners()
     assert hearing.times == 1, "who wants to hear more has to listen again"
 
 

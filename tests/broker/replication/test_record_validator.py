@@ -224,12 +224,12 @@ async def test_batch_with_excessive_decompressed_size_is_refused(compression: st
 async def test_small_compressed_data_is_decompressed_without_yielding() -> None:
     async with replica_cluster(1) as cluster:
         inspector = cluster[1].replicas.inspector
-        at_once = inspector.decompressed(Compression.ZSTD, compress(Compression.ZSTD, bytes(1 << 17)), 1 << 20)
+        at_once = inspector.decompress_content(Compression.ZSTD, compress(Compression.ZSTD, bytes(1 << 17)), 1 << 20)
         with pytest.raises(StopIteration) as done:
             at_once.send(None)
         assert done.value.value == bytes(1 << 17)
         much = asyncio.create_task(
-            inspector.decompressed(Compression.ZSTD, compress(Compression.ZSTD, bytes(8 << 20)), 16 << 20)
+            inspector.decompress_content(Compression.ZSTD, compress(Compression.ZSTD, bytes(8 << 20)), 16 << 20)
         )
         await asyncio.sleep(0)
         assert inspector.busy and not much.done(), "the loop goes on meanwhile"
@@ -258,7 +258,7 @@ async def test_long_batch_is_recompressed_with_the_topics_codec(topic_codec: str
             row = await cluster.produce(1, long_batch(compression, count))
             assert (row.error_code, row.base_offset) == (0, number * count)
         stored = cluster.partition(1).log.read(0, 1 << 30)
-        expected = Compression.NONE if topic_codec == "uncompressed" else Compression.named(topic_codec)
+        expected = Compression.NONE if topic_codec == "uncompressed" else Compression.by_name(topic_codec)
         for position, header in iter_batches(stored):
             assert (header.codec, header.record_count) == (expected, count)
             assert len(list(iter_records(stored, position))) == count

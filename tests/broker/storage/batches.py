@@ -33,7 +33,7 @@ def batch(
 
 def batch_of(content: bytes, count: int, compression: str = "none", *, packed: bytes | None = None) -> bytes:
     """A batch whose header and checksum are right, whatever its records are; `packed` is what they are compressed."""
-    codec = Compression.named(compression)
+    codec = Compression.by_name(compression)
     blob = compress(codec, content) if packed is None else packed
     size = HEADER_BYTES + len(blob)
     fields = (0, size - 12, -1, MAGIC, 0, codec, max(count - 1, -1), NOW_MS, NOW_MS, -1, -1, -1, count)

@@ -7,7 +7,7 @@ import pytest
 
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
-from anabranch.broker.storage.old_formats import converted
+from anabranch.broker.storage.old_formats import convert
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import check_crc, read_header, set_log_append_time
 from anabranch.protocol.records.compression import Compression, compress
@@ -31,7 +31,7 @@ def message_set(count: int = 3, *, magic: int = 1, codec: int = 0, **details: An
 
 def verdict(records: bytes, **settings: Any) -> ErrorCode:
     try:
-        converted(records, LogSettings(**settings))
+        convert(records, LogSettings(**settings))
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
@@ -40,7 +40,7 @@ def verdict(records: bytes, **settings: Any) -> ErrorCode:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_message_set_becomes_one_batch_with_the_producers_codec(magic: int, codec: Compression) -> None:
-    records = converted(message_set(magic=magic, codec=codec), LogSettings())
+    records = convert(message_set(magic=magic, codec=codec), LogSettings())
     header = read_header(records)
     assert (header.codec, header.record_count, header.size_bytes) == (codec, 3, len(records))
     assert [(one.offset, one.timestamp_ms, one.value) for one in iter_records(records)] == [
@@ -52,7 +52,7 @@ def test_message_set_becomes_one_batch_with_the_producers_codec(magic: int, code
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_message_set_becomes_one_batch_with_the_topics_codec(source: Compression, target: str) -> None:
     settings = LogSettings(compression_type=target)
-    records = converted(message_set(codec=source), settings)
+    records = convert(message_set(codec=source), settings)
     assert read_header(records).codec == settings.codec
     assert len(list(iter_records(records))) == 3
 
@@ -128,13 +128,13 @@ def test_message_with_log_append_time_attribute_is_refused_in_such_a_topic() -> 
     assert verdict(timed_by_broker, message_timestamp_type="LogAppendTime") is ErrorCode.INVALID_TIMESTAMP
     assert verdict(build_message(message(attributes=8)._replace(timestamp_ms=-1))) is ErrorCode.INVALID_TIMESTAMP
     assert verdict(timed_by_broker) is ErrorCode.NONE
-    assert not read_header(converted(timed_by_broker, LogSettings())).is_log_append_time
+    assert not read_header(convert(timed_by_broker, LogSettings())).is_log_append_time
     assert verdict(message_set(attributes=8, magic=0)) is ErrorCode.NONE  # where the bit has no meaning
 
 
 def test_truncated_last_message_is_dropped() -> None:
-    assert read_header(converted(GOOD + GOOD[:-1], LogSettings())).record_count == 5
-    assert converted(GOOD[:20], LogSettings()) == b""
+    assert read_header(convert(GOOD + GOOD[:-1], LogSettings())).record_count == 5
+    assert convert(GOOD[:20], LogSettings()) == b""
 
 
 @pytest.fixture

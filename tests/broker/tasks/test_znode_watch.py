@@ -52,15 +52,15 @@ def raising(error: Exception) -> Callable[[], None]:
 
 async def test_an_event_during_a_read_causes_another_read() -> None:
     async with reading() as reader:
-        reader.acts.append(reader.watch.changed)
-        reader.watch.changed()
+        reader.acts.append(reader.watch.on_change)
+        reader.watch.on_change()
         assert [await reader.reads.get(), await reader.reads.get()] == [1, 2]
 
 
 async def test_a_read_is_repeated_after_an_error_of_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(znode_watch, "RETRY_S", 0.0)
     async with reading(raising(ConnectionLoss("/x"))) as reader:
-        reader.watch.changed()
+        reader.watch.on_change()
         assert [await reader.reads.get(), await reader.reads.get()] == [1, 2]
         assert reader.failures == []
 
@@ -69,19 +69,19 @@ async def test_watch_ends_with_its_session_and_restarts_with_the_next() -> None:
     async with reading(raising(SessionExpired("/x"))) as reader:
         task = reader.watch._task
         assert task is not None
-        reader.watch.changed()
+        reader.watch.on_change()
         await task
-        reader.watch.changed()
+        reader.watch.on_change()
         await reader.watch.stop()
         reader.watch.start(reader.failures.append)
         assert reader.reads.get_nowait() == 1
-        reader.watch.changed()
+        reader.watch.on_change()
         assert await reader.reads.get() == 2
 
 
 async def test_events_before_a_stop_are_dropped() -> None:
     reader = Reader()
-    reader.watch.changed()
+    reader.watch.on_change()
     await reader.watch.stop()
     reader.watch.start(reader.failures.append)
     await asyncio.sleep(0)
@@ -94,6 +94,6 @@ async def test_unexpected_exception_in_a_read_is_reported() -> None:
     async with reading(raising(ValueError("oops"))) as reader:
         task = reader.watch._task
         assert task is not None
-        reader.watch.changed()
+        reader.watch.on_change()
         await asyncio.wait([task])
         assert [repr(bug.__cause__) for bug in reader.failures] == ["ValueError('oops')"]

@@ -44,7 +44,7 @@ class Broker:
         push = Push(uuid, subscription_id, terminating=False, compression=0, metrics=b"OTLP")
         push = dataclasses.replace(push, **changed)
         pushed = self.instances.push(push, CLIENT, self.now_ms, MAX_BYTES)
-        pushed.taken()
+        pushed.count_push()
         return pushed
 
 

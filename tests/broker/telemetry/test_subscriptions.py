@@ -99,5 +99,5 @@ def test_subscription_ids_equal_kafkas() -> None:
 
 
 def test_subscription_without_an_interval_has_the_default() -> None:
-    assert config_def(Scope.CLIENT_METRICS).known()["interval.ms"].default == str(INTERVAL_DEFAULT_MS)
+    assert config_def(Scope.CLIENT_METRICS).keys_by_name()["interval.ms"].default == str(INTERVAL_DEFAULT_MS)
     assert subscription({}).interval_ms == INTERVAL_DEFAULT_MS

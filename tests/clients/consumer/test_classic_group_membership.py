@@ -42,7 +42,7 @@ def joined(one: ClassicMembership, *, leader: str = "me", generation: int = 1) -
     members = [
         JoinGroupResponseMember(member_id="me", metadata=one.join_request().protocols[0].metadata),
     ]
-    return one.joined(
+    return one.on_join_response(
         JoinGroupResponse(
             error_code=0,
             generation_id=generation,
@@ -58,7 +58,7 @@ def synced(one: ClassicMembership, *indexes: int, user_data: bytes | None = None
     given = ConsumerProtocolAssignment(
         assigned_partitions=[TopicPartitions(topic="a", partitions=list(indexes))], user_data=user_data
     )
-    fate, assigned = one.synced(SyncGroupResponse(error_code=0, assignment=encode_assignment(given)))
+    fate, assigned = one.on_sync_response(SyncGroupResponse(error_code=0, assignment=encode_assignment(given)))
     assert fate is HeartbeatOutcome.PROCEED
     return assigned.partitions
 
@@ -82,7 +82,7 @@ def test_join_retries_with_member_id_and_sends_owned_partitions() -> None:
         member_id="me",
         members=[],
     )
-    assert one.joined(answer) is HeartbeatOutcome.REJOIN
+    assert one.on_join_response(answer) is HeartbeatOutcome.REJOIN
     assert one.join_request().member_id == "me", "comes back with the id it was given (KIP-394)"
     assert joined(one) is HeartbeatOutcome.PROCEED
     assert (one.state, one.is_leader, [view.topics for view in one.members]) == (State.SYNCING, True, [("a", "b")])
@@ -99,7 +99,7 @@ def test_r19_leader_sends_its_topic_generations_with_assignment() -> None:
     (row,) = one.sync_request({"me": given}, {"a": 4}).assignments
     decoded = decode_assignment(row.assignment)
     assert json.loads(decoded.user_data or b"") == {"generations": {"a": 4}}
-    _, assigned = one.synced(SyncGroupResponse(error_code=0, assignment=row.assignment))
+    _, assigned = one.on_sync_response(SyncGroupResponse(error_code=0, assignment=row.assignment))
     assert assigned.generations == {"a": 4}
     assert len(assigned.partitions) == 4
 
@@ -110,7 +110,7 @@ def test_assignment_of_foreign_leader_has_no_generations(user_data: bytes | None
     joined(one, leader="somebody")
     assert one.sync_request().assignments == []
     assert synced(one, 0, 2, user_data=user_data) == (TopicPartition("a", 0), TopicPartition("a", 2))
-    assert one.synced(SyncGroupResponse(error_code=0, assignment=b""))[1].partitions == ()
+    assert one.on_sync_response(SyncGroupResponse(error_code=0, assignment=b""))[1].partitions == ()
 
 
 @pytest.mark.parametrize(

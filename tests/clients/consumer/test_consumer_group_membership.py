@@ -41,7 +41,7 @@ def answer(epoch: int = 1, code: ErrorCode = ErrorCode.NONE) -> ConsumerGroupHea
 def joined(epoch: int = 1) -> ConsumerGroupMembership:
     one = member()
     one.full_request({})
-    assert one.answered(answer(epoch)) is HeartbeatOutcome.PROCEED
+    assert one.on_heartbeat_response(answer(epoch)) is HeartbeatOutcome.PROCEED
     one.owns([TopicPartition("t", 1), TopicPartition("t", 0)])
     return one
 
@@ -72,7 +72,7 @@ def test_lease_ends_with_rebalance_timeout_while_revocation_is_pending() -> None
     one.renew_lease(response, 100.0)
     assert one.lease.until == 160.0
     one.full_request({"t": ID})
-    assert one.answered(response) is HeartbeatOutcome.PROCEED
+    assert one.on_heartbeat_response(response) is HeartbeatOutcome.PROCEED
     one.renew_lease(response, 130.0)  # 1 is left out
     response.assignment = None
     one.renew_lease(response, 140.0)  # a heartbeat
@@ -80,7 +80,7 @@ def test_lease_ends_with_rebalance_timeout_while_revocation_is_pending() -> None
     one.owns([TopicPartition("t", 0)])
     one.full_request({"t": ID})
     response.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=ID, partitions=[0, 2])])
-    assert one.answered(response) is HeartbeatOutcome.PROCEED
+    assert one.on_heartbeat_response(response) is HeartbeatOutcome.PROCEED
     one.renew_lease(response, 150.0)
     assert one.lease.until == 210.0
 
@@ -110,7 +110,7 @@ def test_unknown_member_rejoins_under_its_id(code: ErrorCode) -> None:
 def test_fenced_member_rejoins_under_new_id() -> None:
     one = joined()
     before = one.member_id
-    assert one.answered(answer(code=ErrorCode.FENCED_MEMBER_EPOCH)) is HeartbeatOutcome.REJOIN
+    assert one.on_heartbeat_response(answer(code=ErrorCode.FENCED_MEMBER_EPOCH)) is HeartbeatOutcome.REJOIN
     assert one.is_outside and one.former_id == before != one.member_id
 
 
@@ -118,7 +118,7 @@ def test_classic_group_that_cannot_be_converted_is_an_error() -> None:
     one = member()
     one.full_request({})
     with pytest.raises(KafkaError, match="classic"):
-        one.answered(answer(code=ErrorCode.GROUP_ID_NOT_FOUND))
+        one.on_heartbeat_response(answer(code=ErrorCode.GROUP_ID_NOT_FOUND))
 
 
 def test_stale_member_epoch_on_commit_keeps_membership() -> None:

@@ -126,16 +126,16 @@ class Member:
             case JoinInBackground():
                 self.core.ownership.begin_join()
                 if not self.group_waits:
-                    self.core.ownership.joined(self.join())
+                    self.core.ownership.complete_join(self.join())
             case AdoptAssignment():
                 self.core.ownership.take_up(step.assigned)
         self.meanwhile(step)
         match step:
             case Join():
-                self.core.ownership.joined(self.join())
+                self.core.ownership.complete_join(self.join())
             case Commit():
                 self.committed.update(step.offsets)
-                self.core.committed(step.offsets, begun)
+                self.core.on_committed(step.offsets, begun)
             case LearnCommits():
                 self.core.learned_commits({one: self.committed.get(one, UNKNOWN) for one in step.partitions})
             case FindStartingPositions():
@@ -159,9 +159,9 @@ class Member:
             member_id="me",
             members=[],
         )
-        assert self.membership.joined(joined) is HeartbeatOutcome.PROCEED
+        assert self.membership.on_join_response(joined) is HeartbeatOutcome.PROCEED
         assignment = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=[], user_data=None))
-        _, given = self.membership.synced(SyncGroupResponse(error_code=0, assignment=assignment))
+        _, given = self.membership.on_sync_response(SyncGroupResponse(error_code=0, assignment=assignment))
         self.membership.lease.renew(self.now_s)
         return Assigned(tuple(self.gets), group_generation=given.group_generation)
 
@@ -328,7 +328,7 @@ def test_member_delivers_nothing_when_rebalancing_group_may_proceed_without_it()
     member.membership.lease.renew(member.now_s, rebalancing=True)
     assert isinstance(member.ask(), Wait)
     member.group_waits = False
-    member.core.ownership.joined(member.join())
+    member.core.ownership.complete_join(member.join())
     assert isinstance(member.ask(), DeliverRecords)
 
 

@@ -33,7 +33,7 @@ async def test_full_buffer_behind_closed_gate_is_dropped_when_its_records_are_de
             while not consumer.assignment():
                 await consumer.getmany(timeout_ms=100)
             consumer.pause(SECOND)
-            while consumer._core.deliveries.stalled() != [FIRST]:
+            while consumer._core.deliveries.stalled_partitions() != [FIRST]:
                 await consumer.getmany(timeout_ms=100)
                 await consumer.commit()
             end = (await consumer.end_offsets([FIRST]))[FIRST]

@@ -36,14 +36,14 @@ def test_invalid_placement_is_refused(history: str) -> None:
 
 def test_first_refusal_rereads_lineage_and_concurrent_ones_do_not() -> None:
     placements, old, new = Placements(random.Random(1)), Placement(1, 4), Placement(1, 6)
-    assert placements.known("t") is None
+    assert placements.cached("t") is None
     placements.read("t", old)
-    placements.refused("t", old)
-    assert placements.known("t") is None
+    placements.on_refusal("t", old)
+    assert placements.cached("t") is None
     placements.read("t", new)
-    placements.refused("t", old)  # it was sent before that
-    assert placements.known("t") is new
-    placements.refused("another", old)
+    placements.on_refusal("t", old)  # it was sent before that
+    assert placements.cached("t") is new
+    placements.on_refusal("another", old)
 
 
 def test_keyless_records_stick_to_live_partitions() -> None:

@@ -157,6 +157,6 @@ def ask(transactions: TransactionManager, coordinator: Coordinator, *, settled: 
     steps: list[Step] = []
     while (question := transactions.next(settled=settled)) is not None:
         steps.append(question.step)
-        verdict = transactions.answered(question, coordinator.answer(question))
+        verdict = transactions.on_response(question, coordinator.answer(question))
         assert verdict in (Verdict.DONE, Verdict.LATER), verdict
     return steps

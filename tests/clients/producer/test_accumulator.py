@@ -72,7 +72,7 @@ def test_lost_batches_are_sent_again_and_duplicates_succeed() -> None:
     bench = Bench()
     receipt = bench.send()
     batch = bench.one()
-    bench.accumulator.lost(batch, bench.now)
+    bench.accumulator.on_lost(batch, bench.now)
     bench.now = 0.1
     assert bench.one() is batch
     bench.answer(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, offset=4)
@@ -218,7 +218,7 @@ def test_expired_record_names_what_it_waited_for() -> None:
     receipt = bench.send()
     silent = bench.one()
     assert late(receipt) == "its leader has not responded yet"
-    bench.accumulator.lost(silent, bench.now)
+    bench.accumulator.on_lost(silent, bench.now)
     bench.accumulator.numbering.producer_id, bench.accumulator.numbering.wants_producer_id = -1, True
     bench.topic.queue(0).restart = True
     assert late(bench.send()) == "no broker has allocated a producer id"

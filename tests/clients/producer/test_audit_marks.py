@@ -52,7 +52,7 @@ class Bench:
         receipt = Receipt()
         header = self.marks.next_header("t", key)
         self.accumulator.append(self.accumulator.topic("t"), 0, key, b"v", (header,), 5, receipt, self.now)
-        self.marks.accepted("t", key, transactional=True)
+        self.marks.on_accepted("t", key, transactional=True)
         return receipt
 
     def batches(self, *, leader: int = 0) -> list[Batch]:
@@ -125,7 +125,7 @@ def test_failed_record_restarts_numbering_only_of_records_never_stored() -> None
     for _ in range(3):
         bench.send()
     failed, lost, refused = bench.batches()
-    bench.accumulator.lost(lost, bench.now)
+    bench.accumulator.on_lost(lost, bench.now)
     bench.answer(failed, ErrorCode.INVALID_RECORD)
     bench.answer(refused, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.now = 0.4
@@ -145,14 +145,14 @@ def test_uncommitted_transaction_restarts_numbering_of_its_keys() -> None:
     bench = Bench()
     bench.marks.begin_transaction()
     first = bench.stored()
-    bench.marks.committed()
+    bench.marks.on_committed()
     bench.marks.begin_transaction()
     assert bench.stored() == (first[0], 1)
     bench.marks.begin_transaction()
     again, other = bench.stored(), bench.stored(b"j")
     assert again[0] != first[0]
     assert again[1] == 0
-    bench.marks.committed()
+    bench.marks.on_committed()
     bench.marks.begin_transaction()
     assert (bench.stored(), bench.stored(b"j")) == ((again[0], 1), (other[0], 1))
 
@@ -194,7 +194,7 @@ class MarkedWorld(World):
         headers = (self.marks.next_header(TOPIC, key),)
         topic = self.accumulator.topic(TOPIC)
         self.accumulator.append(topic, key_hash, key, str(number).encode(), headers, 0, receipt, self.now)
-        self.marks.accepted(TOPIC, key, transactional=False)
+        self.marks.on_accepted(TOPIC, key, transactional=False)
         self.sent.append((key_hash, number, receipt))
 
     def _with_faults(self, request: Request) -> tuple[ErrorCode, int, int]:

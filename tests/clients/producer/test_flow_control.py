@@ -16,9 +16,9 @@ def records(*orders: int) -> list[Record]:
 
 async def test_later_records_neither_end_nor_delay_flush() -> None:
     flush = Flush(10, 3, asyncio.get_running_loop().create_future())
-    flush.settled(records(10, 7, 11, 12))
-    flush.settled(records(8, 13))
+    flush.release(records(10, 7, 11, 12))
+    flush.release(records(8, 13))
     assert not flush.finished.done()
-    flush.settled(records(9, 14))
+    flush.release(records(9, 14))
     assert flush.finished.done()
-    flush.settled(records(15))  # it is not told twice
+    flush.release(records(15))  # it is not told twice

@@ -58,11 +58,11 @@ def failing(code: ErrorCode, step: Step = Step.ADD_PARTITIONS) -> TransactionMan
         if step is Step.COMMIT_OFFSETS:
             question = transactions.next(settled=False)
             assert question is not None
-            transactions.answered(question, coordinator.answer(question))
+            transactions.on_response(question, coordinator.answer(question))
     question = transactions.next(settled=True)
     assert question is not None
     assert question.step is step
-    transactions.answered(question, coordinator.answer(question, code))
+    transactions.on_response(question, coordinator.answer(question, code))
     return transactions
 
 
@@ -139,7 +139,7 @@ def test_abort_first_repeats_unanswered_add_partitions() -> None:
     lost = transactions.next(settled=False)
     assert lost is not None
     coordinator.answer(lost)
-    transactions.lost(lost)
+    transactions.on_lost(lost)
     transactions.abort()
     assert ask(transactions, coordinator) == [Step.ADD_PARTITIONS, Step.END, Step.INITIALIZE]
     assert coordinator.ended == [False]
@@ -155,7 +155,7 @@ def test_end_request_without_response_is_repeated() -> None:
     assert lost is not None
     late = coordinator.answer(lost)
     assert late.error_code == ErrorCode.NONE
-    transactions.lost(lost)
+    transactions.on_lost(lost)
     assert ask(transactions, coordinator) == [Step.END, Step.INITIALIZE]
     assert coordinator.ended == [True]
     transactions.begin()
@@ -229,12 +229,12 @@ def test_offset_of_removed_partition_is_dropped_after_retries() -> None:
     transactions.add_offsets({SOURCE: 5}, GROUP)
     question = transactions.next(settled=False)
     assert question is not None
-    transactions.answered(question, coordinator.answer(question))
+    transactions.on_response(question, coordinator.answer(question))
     for attempt in range(1, UNKNOWN_ATTEMPTS + 1):
         question = transactions.next(settled=False)
         assert question is not None
         assert question.step is Step.COMMIT_OFFSETS
-        verdict = transactions.answered(question, coordinator.answer(question, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        verdict = transactions.on_response(question, coordinator.answer(question, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         assert verdict is (Verdict.LATER if attempt < UNKNOWN_ATTEMPTS else Verdict.ABORTABLE)
     transactions.abort()
     ask(transactions, coordinator)
@@ -318,10 +318,10 @@ def _stormy(rng: random.Random, transactions: TransactionManager, coordinator: C
             # Lost; or done, and nobody hears of it.
             if fate < 0.15:
                 coordinator.answer(question)
-            transactions.lost(question)
+            transactions.on_lost(question)
             continue
         code = rng.choice(WEATHER) if fate < 0.5 else ErrorCode.NONE
-        transactions.answered(question, coordinator.answer(question, code))
+        transactions.on_response(question, coordinator.answer(question, code))
 
 
 @pytest.mark.parametrize("end", [TransactionManager.commit, TransactionManager.abort])

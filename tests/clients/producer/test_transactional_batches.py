@@ -116,7 +116,7 @@ def test_batch_lost_during_abort_is_not_sent_again() -> None:
     receipt = bench.send()
     (batch,) = bench.sent()
     bench.abort()
-    bench.accumulator.lost(batch, bench.now)
+    bench.accumulator.on_lost(batch, bench.now)
     assert isinstance(receipt.error, TransactionAborted)
     assert bench.accumulator.outstanding == 0
     assert bench.ask() == [Step.END, Step.INITIALIZE]
@@ -155,7 +155,7 @@ def test_sequence_error_behind_older_batch_is_retried() -> None:
     (second,) = bench.drain()
     bench.send()
     (third,) = bench.drain()
-    bench.accumulator.lost(second, bench.now)
+    bench.accumulator.on_lost(second, bench.now)
     bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.transactions.state is State.IN_TRANSACTION
     bench.now = 1.0

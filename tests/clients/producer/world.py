@@ -271,7 +271,7 @@ class World:
         self.wires[node] = deque()
         self.answers[node].clear()
         for request in lost:
-            self.accumulator.lost(request.batch, self.now)
+            self.accumulator.on_lost(request.batch, self.now)
 
     def zombie_step(self) -> None:
         wire = self.rng.choice(self.zombies)

@@ -142,8 +142,8 @@ def test_single_state_of_a_key_is_complete_after_every_move(first: int) -> None:
 
 
 FOUR = Lineage(1, [(0, 4)])
-GROWN = FOUR.resized(1, 8)
-SHRUNK = GROWN.resized(2, 3)
+GROWN = FOUR.resize(1, 8)
+SHRUNK = GROWN.resize(2, 3)
 
 
 def test_one_topic_may_be_resized_ahead_of_another() -> None:
@@ -155,11 +155,11 @@ def test_one_topic_may_be_resized_ahead_of_another() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        FOUR.resized(1, 6),
+        FOUR.resize(1, 6),
         Lineage(1, [(0, 8)]),
         Lineage(1, [(0, 2), (1, 4), (2, 8)]),
         Lineage(3, [(0, 3)]),
-        GROWN.resized(2, 4),
+        GROWN.resize(2, 4),
         None,
     ],
     ids=str,
@@ -185,7 +185,7 @@ def test_slowest_input_determines_progress_of_task() -> None:
 
 
 def test_removed_partition_is_read_to_its_end() -> None:
-    assert joined.removed(SHRUNK, 5, range(3)) == (SHRUNK, KeyEpoch(5, 2))
-    assert joined.removed(SHRUNK, 5, range(6)) is None, "it is still there"
-    assert joined.removed(SHRUNK, 2, ()) is None, "it is not known yet"
-    assert joined.removed(FOUR, 5, range(4)) is None, "it is still to come"
+    assert joined.removed_reading(SHRUNK, 5, range(3)) == (SHRUNK, KeyEpoch(5, 2))
+    assert joined.removed_reading(SHRUNK, 5, range(6)) is None, "it is still there"
+    assert joined.removed_reading(SHRUNK, 2, ()) is None, "it is not known yet"
+    assert joined.removed_reading(FOUR, 5, range(4)) is None, "it is still to come"

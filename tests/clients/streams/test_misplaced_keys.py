@@ -40,7 +40,7 @@ def test_key_belongs_to_partition_of_its_key_epoch_by_linear_hashing() -> None:
 
     def place(partition: int, generation: int, key: bytes | None = key) -> str:
         record = ConsumerRecord("in", partition, 7, 0, key, b"", (), generation)
-        return str(places.misplaced(record) or "")
+        return str(places.check_place(record) or "")
 
     assert place(0, 0) == ""
     assert place(4, 1) == ""
@@ -84,7 +84,7 @@ async def order(world: World) -> None:
 
 async def ended(one: Streams, *kinds: type[Exception]) -> str:
     with pytest.raises(kinds) as caught:
-        await one.failed()
+        await one.wait_failed()
     return str(caught.value)
 
 

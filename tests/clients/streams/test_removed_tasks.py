@@ -56,7 +56,7 @@ def test_removed_task_of_joined_topics_requires_all_partitions_removed() -> None
     assert found(5) == {TaskId(0, 5): TaskId(0, 1)}
     assert found(5, owned=5) == {}
     assert found(2, 3, 4, 5, lineage=HISTORY.until(0)) == {}, "the other is still to have these"
-    assert found(5, lineage=HISTORY.resized(3, 1)) == {TaskId(0, 5): TaskId(0, 0)}, "what both have is an heir"
+    assert found(5, lineage=HISTORY.resize(3, 1)) == {TaskId(0, 5): TaskId(0, 0)}, "what both have is an heir"
     assert removed_tasks(joined, shrunk(4, 5).topics, ()) == {}, "one is not known"
 
 

@@ -61,7 +61,7 @@ class Sleeper(threading.Thread):
     async def _live(self) -> None:
         async with self.streams:
             ending = asyncio.ensure_future(self._end.wait())
-            failing = asyncio.ensure_future(self.streams.failed())
+            failing = asyncio.ensure_future(self.streams.wait_failed())
             await asyncio.wait([ending, failing], return_when=asyncio.FIRST_COMPLETED)
             ending.cancel()
             failing.cancel()

@@ -101,7 +101,7 @@ def test_store_that_lacks_only_a_transaction_marker_keeps_its_state(tmp_path: Pa
     aim(task, 0, 0)
     task.run()
     task.stores["counts"].put(b"k", b"1")
-    task.committed({"counts": [0]}, transactional=True)
+    task.on_committed({"counts": [0]}, transactional=True)
     task.catch_up()
     assert aim(task, 2, 2, policy=RESET_NONE) == [Seek(CHANGELOG, 2)], "nothing can be fetched at the marker"
     assert (task.restored, task.checkpoint_sum, task.stores["counts"].get(b"k")) == (True, 2, b"1")

@@ -139,7 +139,7 @@ async def test_recreated_changelog_ends_instance_or_resets_its_state(
         await make_again(world, partitions=PARTITIONS, records=300)
         async with world.instance(counts(), "one", changelog_auto_offset_reset=RESET_NONE) as one:
             with pytest.raises(StreamsError, match="deleted and created again"):
-                await one.failed()
+                await one.wait_failed()
         with caplog.at_level(logging.WARNING):
             await count_anew(world, "one")
         assert caplog.text.count("deleted and created again; store counts begins anew") == PARTITIONS
@@ -223,7 +223,7 @@ async def fail_without_changelog(world: World, guarantee: str, reason: str) -> N
         await world.feed(200, keys=KEYS)
         async with asyncio.timeout(20):
             with pytest.raises(StreamsError, match=reason):
-                await one.failed()
+                await one.wait_failed()
     finally:
         async with asyncio.timeout(20):
             await one.stop()

@@ -98,7 +98,7 @@ def history(rng: random.Random) -> Lineage:
     first = rng.choice((3, 4, 5, 6, 8))
     lineage = Lineage(linear_hashing.base_of(first), [(0, first)])
     for generation in range(1, rng.randint(2, 6)):
-        lineage = lineage.resized(generation, rng.choice([n for n in range(1, 13) if n != lineage.count]))
+        lineage = lineage.resize(generation, rng.choice([n for n in range(1, 13) if n != lineage.count]))
     return lineage
 
 

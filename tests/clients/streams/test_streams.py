@@ -297,7 +297,7 @@ async def test_join_of_topics_with_different_counts_ends_with_error(tmp_path: Pa
         await world.topics("prices", partitions=3)
         async with world.instance(topology) as one:
             with pytest.raises(StreamsError, match="ASSIGNMENT_ERROR"):
-                await one.failed()
+                await one.wait_failed()
 
 
 async def test_joined_topics_are_resized_one_after_another(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ async def test_differently_resized_join_ends_with_error_unless_repartitioned(
             for topic, count in (("in", 8), ("prices", 6)):
                 await world.admin.create_partitions(topic, count)
             with pytest.raises(StreamsError, match=r"their histories differ|ASSIGNMENT_ERROR"):
-                await one.failed()
+                await one.wait_failed()
         async with world.instance(bills(apart=True), "two", application_id="apart") as one:
             await world.producer.send_and_wait("prices", b"3", b"apple")
             await until(lambda: one.processed >= 2, "the price has gone through both topics")
@@ -390,7 +390,7 @@ async def test_failed_record_is_not_committed(tmp_path: Path) -> None:
             with pytest.raises(
                 RecordFailed, match=r"in-\d at offset \d+, key b'key-\d+', cannot be processed: Zero"
             ) as caught:
-                await one.failed()
+                await one.wait_failed()
             assert isinstance(caught.value.__cause__, ZeroDivisionError)
         failing.clear()
         async with world.instance(topology) as one:
@@ -467,7 +467,7 @@ async def test_undecodable_record_ends_instance_by_default(tmp_path: Path) -> No
         for _ in range(2):
             async with world.instance(brittle()) as one:
                 with pytest.raises(RecordFailed, match=where):
-                    await one.failed()
+                    await one.wait_failed()
 
 
 async def test_dead_letter_topic_must_exist_before_start(tmp_path: Path) -> None:

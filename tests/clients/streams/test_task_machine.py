@@ -35,7 +35,7 @@ from tests.clients.streams.world import counts
 
 GROWN = Lineage(2, [(0, 2), (1, 4)])
 """Keys go from 0 to 2, and from 1 to 3."""
-SHRUNK = GROWN.resized(2, 2)
+SHRUNK = GROWN.resize(2, 2)
 ID, OTHER_ID = b"i" * 16, b"o" * 16
 
 
@@ -72,7 +72,7 @@ class Instance:
             if isinstance(effect, Open):
                 part = self.built.subtopologies[effect.task_id.subtopology]
                 disk = TaskDisk(self.directory / str(effect.task_id), part.stores)
-                self.machine.opened(Task(effect.task_id, "app", part, disk, state=effect.state))
+                self.machine.on_opened(Task(effect.task_id, "app", part, disk, state=effect.state))
             elif isinstance(effect, Close):
                 effect.task.close()
         return done
@@ -206,7 +206,7 @@ def test_running_task_stops_for_arriving_keys_and_catches_up_after_commit(
     one.reads(0, 3, KeyEpoch(0, 2))
     assert one.machine.expect_arrivals(one.view) == [Pause([place(0)])]
     assert one.machine.catch_up_expected() == [], "it has something to commit"
-    one[0].committed({"counts": [0]}, transactional=True)
+    one[0].on_committed({"counts": [0]}, transactional=True)
     assert one.machine.catch_up_expected() == [Follow()]
     assert one[0].state is State.CATCHING_UP
 
@@ -242,7 +242,7 @@ def test_commit_contains_changes_and_is_omitted_without_any(one: Instance) -> No
     commit = one.commit()
     assert commit is not None
     assert commit.offsets == {place(0): 7}
-    one.machine.committed(commit, 1.0, handed_over=False)
+    one.machine.on_committed(commit, 1.0, handed_over=False)
     assert one.commit() is None, "that is committed"
     assert one.commit(sent=True) is not None, "output was sent for records that changed nothing else"
 
@@ -258,7 +258,7 @@ def test_commit_in_progress_blocks_changes_to_tasks(one: Instance) -> None:
     assert not one.machine.may_commit(one.view, 2.0)
     assert one.machine.restoring(counted(1)) is None
     assert one.release() == []
-    one.machine.committed(commit, 1.0, handed_over=False)
+    one.machine.on_committed(commit, 1.0, handed_over=False)
     assert one.machine.restoring(counted(1)) == (one[1], "counts")
     assert one.release() == [Resume([place(1)]), Follow()]
 
@@ -269,7 +269,7 @@ def test_failed_commit_resumes_from_last_committed_offset(one: Instance) -> None
     one[0].stores["counts"].put(b"k", b"1")
     assert one.commit() is not None
     one.machine.commit_failed()
-    assert Pause([place(0)]) in one.machine.aborted(one.view)
+    assert Pause([place(0)]) in one.machine.on_aborted(one.view)
     assert not one[0].changed
     assert one[0].state is State.CATCHING_UP
     assert one.machine.last_committed(place(0), None) == 0, "where reading began"
@@ -306,14 +306,14 @@ def test_keys_are_handed_over_when_everything_before_the_cut_is_processed(one: I
     commit = one.commit()
     assert commit is not None
     assert not commit.departures
-    one.machine.committed(commit, 1.0, handed_over=False)
+    one.machine.on_committed(commit, 1.0, handed_over=False)
     one.reads(0, 5, KeyEpoch(0, 1))
     commit = one.commit()
     assert commit is not None
     assert [(due.task.id, due.opened) for due in commit.departures] == [(TaskId(0, 0), KeyEpoch(0, 1))]
     assert commit.offsets == {place(0): 5}
     assert commit.member is None, "the partition has an owner, and the group refuses another"
-    one.machine.committed(commit, 3.0, handed_over=True)
+    one.machine.on_committed(commit, 3.0, handed_over=True)
     assert one.machine.commit_due == 3.0, "one transaction takes only so many keys"
 
 
@@ -323,7 +323,7 @@ def test_hand_over_commits_offset_again_to_verify_generation(one: Instance) -> N
     one.reads(0, 5)
     commit = one.commit()
     assert commit is not None
-    one.machine.committed(commit, 1.0, handed_over=False)
+    one.machine.on_committed(commit, 1.0, handed_over=False)
     one.reads(0, 5, KeyEpoch(0, 1))
     commit = one.commit()
     assert commit is not None
@@ -331,7 +331,7 @@ def test_hand_over_commits_offset_again_to_verify_generation(one: Instance) -> N
 
 
 def test_state_that_has_not_arrived_is_not_handed_over(one: Instance) -> None:
-    grown_again = GROWN.resized(2, 8)
+    grown_again = GROWN.resize(2, 8)
     one.view.lineages["in"] = grown_again
     one.assign(2)
     one.reads(2, 3, KeyEpoch(2, 2))
@@ -350,10 +350,10 @@ def test_removed_partition_is_finished_in_its_assigned_generation(one: Instance)
     one.reads(0, 4)
     commit = one.commit()
     assert commit is not None
-    one.machine.committed(commit, 1.0, handed_over=False)
+    one.machine.on_committed(commit, 1.0, handed_over=False)
     assert one.assign(0, removed=[2])[0] == Open(TaskId(0, 2), State.CATCHING_UP)
     removed, tasks = one.machine.removed, list(one.machine.tasks.values())
-    assert removed.undecided(tasks) == [place(2)]
+    assert removed.undecided_partitions(tasks) == [place(2)]
     removed.note_stable(tasks, [place(2)], one.view.generation - 1)
     assert not one.machine.is_without_target(one.view), "that was an answer to an earlier question"
     removed.note_stable(tasks, [place(2)], one.view.generation)
@@ -364,7 +364,7 @@ def test_removed_partition_is_finished_in_its_assigned_generation(one: Instance)
     commit = one.commit(sent=True)
     assert commit is not None
     assert TaskId(0, 2) not in {due.task.id for due in commit.departures}, "others may have been given it"
-    one.machine.committed(commit, 1.0, handed_over=False)
+    one.machine.on_committed(commit, 1.0, handed_over=False)
     one.view.generation -= 1
     commit = one.commit()
     assert commit is not None
@@ -381,8 +381,8 @@ def test_state_of_misplaced_keys_is_not_moved(one: Instance) -> None:
     one.reads(0, 18)
     commit = one.commit()
     assert commit is not None, "a topic that was never resized may be written to by any producer"
-    one[0].committed({"counts": [0, 1]}, transactional=True)
-    one.machine.committed(commit, 1.0, handed_over=False)
+    one[0].on_committed({"counts": [0, 1]}, transactional=True)
+    one.machine.on_committed(commit, 1.0, handed_over=False)
     one.close()
     one.machine.tasks.clear()
     one.view.lineages["in"] = GROWN
@@ -441,7 +441,7 @@ def test_marks_are_written_again_to_truncated_changelog(one: Instance) -> None:
     one.answer(3, 3)
     assert one[0].stores["counts"].log_marks
     one.release()
-    one[0].committed({}, transactional=True)
+    one[0].on_committed({}, transactional=True)
     assert not one[0].stores["counts"].log_marks
 
 
@@ -459,8 +459,8 @@ def test_standby_is_compared_with_changelog_when_opened_or_doubted(one: Instance
 def test_running_task_whose_offsets_decreased_is_stopped_and_compared_with_changelog(one: Instance) -> None:
     one.runs(0)
     one[0].stores["counts"].put(b"k", b"1")
-    one[0].committed({"counts": [0, 1, 2]}, transactional=True)
-    one[0].committed({"counts": [1]}, transactional=True)
+    one[0].on_committed({"counts": [0, 1, 2]}, transactional=True)
+    one[0].on_committed({"counts": [1]}, transactional=True)
     assert one.machine.before_commit(one.view) == [Pause([place(0)])]
     assert one.machine.catch_up_expected() == [Follow()]
     assert one.answer(0, 2, topic_id=OTHER_ID) == [Seek(counted(0), 0), Follow()]

@@ -66,7 +66,7 @@ def test_changes_reach_disk_with_commit(task: Task) -> None:
     running(task).process(records(b"a", b"a", b"b"))
     assert (task.changed, task.disk.entries("counts")) == (True, 0)
     assert task.stores["counts"].changes == {b"a": b"2", b"b": b"1"}
-    task.committed({"counts": [0, 1]}, transactional=True)
+    task.on_committed({"counts": [0, 1]}, transactional=True)
     assert not task.changed
     assert dict(task.disk.items("counts")) == {b"a": b"2", b"b": b"1"}
     assert task.disk.checkpoint("counts") == 2
@@ -74,9 +74,9 @@ def test_changes_reach_disk_with_commit(task: Task) -> None:
 
 def test_abort_keeps_committed_state_and_rereads_changelog(task: Task) -> None:
     running(task).process(records(b"a"))
-    task.committed({"counts": [0]}, transactional=True)
+    task.on_committed({"counts": [0]}, transactional=True)
     task.process(records(b"a", b"b"))
-    task.aborted()
+    task.on_aborted()
     assert (task.state, task.changed, task.targets) == (State.CATCHING_UP, False, None)
     assert dict(task.stores["counts"].items()) == {b"a": b"1"}
     task.aim({"counts": 4})
@@ -87,7 +87,7 @@ def test_abort_keeps_committed_state_and_rereads_changelog(task: Task) -> None:
 
 def test_after_abort_of_first_transaction_task_is_restored_at_once(task: Task) -> None:
     running(task).process(records(b"a"))
-    task.aborted()
+    task.on_aborted()
     assert not task.restored
     task.aim({"counts": 0})
     assert task.restored, "nobody will ever write the record whose reading would end the doubt"
@@ -129,7 +129,7 @@ def test_uncommitted_changes_hide_values_on_disk(task: Task) -> None:
     store = running(task).stores["counts"]
     store.put(b"a", b"1")
     store.put(b"b", b"1")
-    task.committed({"counts": [0, 1]}, transactional=False)
+    task.on_committed({"counts": [0, 1]}, transactional=False)
     store.put(b"a", None)
     store.put(b"c", b"1")
     assert store.get(b"a") is None
@@ -184,5 +184,5 @@ def test_store_with_misplaced_keys_accepts_no_more_after_resize(task: Task) -> N
     assert task.marks()[0].misplaced == f"in-3 at offset 0, key {elsewhere!r},"
     with pytest.raises(RecordFailed, match="MisplacedKey"):
         task.process(records(elsewhere), lineage)
-    task.aborted()
+    task.on_aborted()
     assert task.marks()[0].misplaced == "", "it was not committed"

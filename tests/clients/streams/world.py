@@ -61,7 +61,7 @@ class World:
 
     async def output(self, topic: str, complete: Callable[[dict[bytes, Any]], bool], *instances: Streams) -> None:
         reading = asyncio.ensure_future(self._read(topic, complete))
-        failing = [asyncio.ensure_future(one.failed()) for one in instances]
+        failing = [asyncio.ensure_future(one.wait_failed()) for one in instances]
         try:
             done, _ = await asyncio.wait([reading, *failing], return_when=asyncio.FIRST_COMPLETED)
             for one in done:

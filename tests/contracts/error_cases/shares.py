@@ -91,7 +91,7 @@ async def acknowledge_what_is_not_held(world: World) -> Any:
     services = world.cluster.nodes[at].services
     await world.call(fetch(world, topic, 0, member, group), at=at)
     partition = services.replicas.leader_of(topic, 0)
-    shared = services.shares.partitions.known(key_of(world, topic, group))
+    shared = services.shares.partitions.get_loaded(key_of(world, topic, group))
     assert shared is not None and partition is shared.partition
     shared.shared.acquire("somebody else", [(0, 3)], max_records=4, batch_size=4, strict=False, locked_until_ms=2**40)
     batch = acknowledging.AcknowledgementBatch(first_offset=0, last_offset=1, acknowledge_types=[1])

@@ -161,6 +161,6 @@ def test_unknown_codecs_are_refused() -> None:
     with pytest.raises(ValueError, match="codec 7"):
         compress(7, b"")
     with pytest.raises(ValueError, match="known: none, gzip"):
-        Compression.named("brotli")
-    assert Compression.named(None) is Compression.NONE
-    assert Compression.named("lz4") is Compression.LZ4
+        Compression.by_name("brotli")
+    assert Compression.by_name(None) is Compression.NONE
+    assert Compression.by_name("lz4") is Compression.LZ4

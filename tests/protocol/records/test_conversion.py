@@ -120,4 +120,4 @@ def test_codecs_are_kept() -> None:
     for compression in CODECS[1:]:
         data = down_convert(a_batch(compression), 0, read_header(a_batch(compression)), 0, 0)
         ((position, header),) = iter_headers(data)
-        assert read_message(data, position, header).codec == Compression.named(compression)
+        assert read_message(data, position, header).codec == Compression.by_name(compression)

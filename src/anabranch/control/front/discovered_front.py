@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.cluster.control_socket import OrderRefused
 from anabranch.cluster.process_registry import start_node
 from anabranch.control.actions import ActionRefused
-from anabranch.control.agent_address import registered
+from anabranch.control.agent_address import read_addresses
 from anabranch.control.front.agent_client import AgentClient, AgentUnreachable, open_http
 from anabranch.control.front.discovered_node import DiscoveredNode
 from anabranch.control.front.front import Front
@@ -50,7 +50,7 @@ async def discovered_front(zookeeper: str, token: str) -> AsyncIterator[Front]:
         session = await open_kazoo(hosts, chroot=chroot)
         stack.push_async_callback(session.close)
         http = await stack.enter_async_context(open_http())
-        found = await registered(session)
+        found = await read_addresses(session)
         if not found:
             raise NoFront(f"no node of {zookeeper} has a control agent; start nodes with `anabranch node --control`")
         clients = {one.node_id: AgentClient(http, one.url, token) for one in found}
@@ -105,13 +105,13 @@ async def _follow(session: ZkSession, nodes: Mapping[int, DiscoveredNode], clien
     while True:
         await asyncio.sleep(FIND_S)
         try:
-            found = {one.node_id: one for one in await registered(session)}
+            found = {one.node_id: one for one in await read_addresses(session)}
         except ZkError as error:
             log.warning("cannot look for agents: %s", error)
             continue
         for node_id, node in nodes.items():
             address = found.get(node_id)
-            node.found(address)
+            node.on_found(address)
             if address is not None:
                 clients[node_id].url = address.url
         for node_id in found.keys() - nodes.keys():

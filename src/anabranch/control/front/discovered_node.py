@@ -40,7 +40,7 @@ class DiscoveredNode:
         """The address of its agent; None while ZooKeeper has none."""
         self._known = address
 
-    def found(self, address: AgentAddress | None) -> None:
+    def on_found(self, address: AgentAddress | None) -> None:
         """Take what ZooKeeper shows now."""
         self.address = address
         self._known = address or self._known
@@ -80,18 +80,18 @@ class DiscoveredNode:
     async def kill(self) -> None:
         """Send SIGKILL, and wait for the end."""
         self.signal(signal.SIGKILL)
-        await self._ended()
+        await self._wait_ended()
 
     async def stop(self) -> None:
         """Send SIGTERM, and wait for the end. Raises ActionRefused if that takes too long."""
         self.signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
-                await self._ended()
+                await self._wait_ended()
         except TimeoutError:
             raise ActionRefused(f"node {self.node_id} has not stopped within {STOP_TIMEOUT_S:g} s") from None
 
-    async def _ended(self) -> None:
+    async def _wait_ended(self) -> None:
         while self._is_alive():  # noqa: ASYNC110  # another process's child sets no event here
             await asyncio.sleep(POLL_S)
 

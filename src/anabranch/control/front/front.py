@@ -101,7 +101,7 @@ class Front:
 
     async def __aexit__(self, *_: object) -> None:
         """Remove all rules, and give the leases back."""
-        await self.rules.actions.settled()
+        await self.rules.actions.wait_settled()
         with contextlib.suppress(ActionRefused):
             await self.ask_each(lambda client: client.ask("DELETE", LEASE, query={"front": self.name}))
         tasks = [*self._tasks, *self._answering.values()]

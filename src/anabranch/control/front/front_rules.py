@@ -119,7 +119,7 @@ class RuleActions:
         """Run work in the background."""
         self._begin(work())
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait for all actions in the background."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
@@ -224,7 +224,7 @@ class FrontRules:
                 return one.row()
             if self._now_s() >= deadline_s:
                 raise WaitTimedOut(f"after {timeout_s:g} s {_account(one)}")
-            await _happened(self._hit, min(deadline_s, self._now_s() + POLL_S))
+            await _wait_for(self._hit, min(deadline_s, self._now_s() + POLL_S))
 
     # --- called for links
 
@@ -246,13 +246,13 @@ class FrontRules:
     def on_down(self, link: Linked) -> None:
         """A node does not answer any more."""
         for one in self._rules.values():
-            one.unlinked(link.node_id)
+            one.on_unlinked(link.node_id)
         self._hit.set()
 
     def on_new_process(self, link: Linked) -> None:
         """A node has started again."""
         for one in self._rules.values():
-            one.replaced(link.node_id)
+            one.on_replaced(link.node_id)
 
     def on_hit(self, name: str, node_id: int, at_s: float) -> int | None:
         """A node reports a hit; returns the hits on all nodes, as far as they are known; None for an earlier rule."""
@@ -303,7 +303,7 @@ class FrontRules:
 
     async def _give(self, one: SpreadRule, link: Linked) -> None:
         body = to_json(one.armed.rule)
-        one.reported(link.node_id, await link.client.ask("POST", FAULTS, body, self._query(one.decided)))
+        one.on_report(link.node_id, await link.client.ask("POST", FAULTS, body, self._query(one.decided)))
         one.applied.add(link.node_id)
         if one.released:
             await self._ask(one, link, "POST", "/release")
@@ -317,7 +317,7 @@ class FrontRules:
         """Resume the nodes that a rule froze, so that they can answer."""
         if one.armed.rule.node == FREEZE:
             one.armed.release()
-            await self.actions.settled()
+            await self.actions.wait_settled()
             if one.armed.rule.step:
                 for node_id in one.nodes:
                     await self.actions.thaw(node_id)
@@ -326,7 +326,7 @@ class FrontRules:
         name = quote(one.armed.rule.name, safe="")
         row = await _gone(link.client.ask(method, f"{FAULTS}/{name}{path}"))
         if row is not None:
-            one.reported(link.node_id, row)
+            one.on_report(link.node_id, row)
 
     async def _look(self) -> None:
         """Read the counts of all nodes."""
@@ -335,7 +335,7 @@ class FrontRules:
             for row in await link.client.ask("GET", FAULTS):
                 one = self._rules.get(row["name"])
                 if one is not None and link.node_id in one.applied:
-                    one.reported(link.node_id, row)
+                    one.on_report(link.node_id, row)
 
         if self._rules:
             await self._each(self._links, look)
@@ -370,7 +370,7 @@ async def _gone(request: Awaitable[Any]) -> Any:
         return None
 
 
-async def _happened(event: asyncio.Event, deadline_s: float) -> None:
+async def _wait_for(event: asyncio.Event, deadline_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(deadline_s):
             await event.wait()

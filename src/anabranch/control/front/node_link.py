@@ -113,10 +113,10 @@ class NodeLink:
                     log.warning("node %d refuses this front: %s", self.node_id, error)
                 self.refusal = str(error)
             finally:
-                await self._lost()
+                await self._on_lost()
             await asyncio.sleep(RETRY_S)
 
-    async def _lost(self) -> None:
+    async def _on_lost(self) -> None:
         self._is_up.clear()
         await self._on_down(self)
 

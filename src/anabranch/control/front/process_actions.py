@@ -136,13 +136,13 @@ class ProcessActions:
             except NoSession as error:
                 raise ActionRefused(str(error)) from None
 
-    def known(self, node_id: int) -> None:
+    def require_node(self, node_id: int) -> None:
         """Raise UnknownNode if there is no such node."""
         if node_id not in self._turns:
             raise UnknownNode(f"there is no node {node_id}: there are {', '.join(map(str, self._turns))}")
 
     def _turn(self, node_id: int) -> asyncio.Lock:
-        self.known(node_id)
+        self.require_node(node_id)
         return self._turns[node_id]
 
     def _running(self, node_id: int) -> ProcessHandle:

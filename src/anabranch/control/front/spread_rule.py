@@ -94,7 +94,7 @@ class SpreadRule:
         """The nodes that are to get the rule when they return."""
         return [] if self.spent else [one for one in self.nodes if one not in self.applied]
 
-    def reported(self, node_id: int, row: RuleRow) -> None:
+    def on_report(self, node_id: int, row: RuleRow) -> None:
         """Take the row that a node reports."""
         self._rows[node_id] = row
 
@@ -102,13 +102,13 @@ class SpreadRule:
         """A node reports a hit."""
         self._reports[node_id] = self._reports.get(node_id, 0) + 1
 
-    def unlinked(self, node_id: int) -> None:
+    def on_unlinked(self, node_id: int) -> None:
         """A node does not answer any more: it holds nothing that could be released, and is to get the rule again."""
         self.applied.discard(node_id)
         if (row := self._rows.get(node_id)) is not None:
             self._rows[node_id] = {**row, "held": 0}
 
-    def replaced(self, node_id: int) -> None:
+    def on_replaced(self, node_id: int) -> None:
         """A node has a new process, which counts from zero: keep the counts of the old one."""
         met, hits = self._count_of(node_id)
         self._met += met

@@ -237,7 +237,7 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
     )
     await scene.start(leader)
     await scene.is_complete()
-    await scene.until(lambda: scene.settled(topic), "both replicas to be in sync")
+    await scene.until(lambda: scene.is_settled(topic), "both replicas to be in sync")
     outcome = _claim_records(scene, topic, fenced=fenced)
     yield scene.step(f"What is left, {with_or_without}", f"Node {leader} is back: {outcome}", f"topics/{topic}")
 

@@ -136,7 +136,7 @@ class Scene:
             if assignments is not None:
                 new = NewTopic(name=name, assignments=assignments, configs=dict(configs or {}))
             await admin.create_topics([new])
-        await self.until(lambda: self.settled(name), f"{name} to have leaders and all replicas in sync")
+        await self.until(lambda: self.is_settled(name), f"{name} to have leaders and all replicas in sync")
         body = {"topic": name, "partitions": partitions} | ({"configs": dict(configs)} if configs else {})
         self.add_action(f"create {name}", "/v1/topics", f'control.create_topic("{name}", {partitions})', body=body)
 
@@ -205,7 +205,7 @@ class Scene:
         image = state.newest_image(self.on.cluster)[topic].partitions[index]
         return state.partition_row(self.on.cluster, topic, image)
 
-    def settled(self, topic: str) -> bool:
+    def is_settled(self, topic: str) -> bool:
         """Whether each partition of a topic has a leader and all its replicas in sync."""
         image = state.newest_image(self.on.cluster).get(topic)
         if image is None:

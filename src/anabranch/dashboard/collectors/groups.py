@@ -93,7 +93,7 @@ class GroupCollector:
                 "protocol": group.protocol_type,
                 "leader": None,
                 "members": [
-                    _dealt(one) if isinstance(one, StreamsMember) else _assigned(one, names)
+                    _dealt(one) if isinstance(one, StreamsMember) else _member_row(one, names)
                     for one in sorted(group.members.values(), key=_id)
                 ],
             }
@@ -114,7 +114,7 @@ class GroupCollector:
 
     def _look_at_gates(self, sheet: StateSheet, name: str, slot: GroupEntry, mark: Mark) -> None:
         names = dict.fromkeys(topic for topic, _ in slot.offsets.committed)
-        topics = [topic for topic in map(self._topics.resized, names) if topic is not None]
+        topics = [topic for topic in map(self._topics.resized_topic, names) if topic is not None]
         sources = (mark, *((topic, self._topics.ends(topic)) for topic in topics))
         known = self._gates.get(name)
         if known is not None and known[0] == sources:
@@ -176,7 +176,7 @@ def _dealt(one: StreamsMember) -> dict[str, Any]:
     return {"id": one.member_id, "instance": None, "client": one.client_id, "owns": owns}
 
 
-def _assigned(one: Assigned | ShareMember, name_of: Callable[[bytes], str | None]) -> dict[str, Any]:
+def _member_row(one: Assigned | ShareMember, name_of: Callable[[bytes], str | None]) -> dict[str, Any]:
     owns = {name_of(topic_id) or topic_id.hex(): sorted(one.assigned[topic_id]) for topic_id in sorted(one.assigned)}
     instance = getattr(one, "instance_id", None)
     return {"id": one.member_id, "instance": instance, "client": one.client_id, "owns": owns}

@@ -82,7 +82,7 @@ class TopicCollector:
             self._ends[topic.name] = topic, found
         return found
 
-    def resized(self, name: str) -> known.Topic | None:
+    def resized_topic(self, name: str) -> known.Topic | None:
         """A topic as a client sees it; None if it does not exist, or was never resized."""
         image = self._topics.get(name)
         if image is None or image.generation <= 0 or image.base <= 0 or not image.history:
@@ -158,7 +158,7 @@ class TopicCollector:
             "cuts": [],
             "river": _river(image.base, image.history),
         }
-        topic = self.resized(image.name)
+        topic = self.resized_topic(image.name)
         if topic is not None:
             row["cuts"] = [[one.partition, one.generation, end] for one, end in sorted(self.ends(topic).items())]
         return row

@@ -68,9 +68,9 @@ async def test_new_address_is_a_new_process() -> None:
     async with process("node") as one:
         node = DiscoveredNode(address(2**22 + 1), "127.0.0.1", 9092)
         assert not node.running
-        node.found(address(one.pid))
+        node.on_found(address(one.pid))
         assert node.running
-        node.found(None)  # its session has expired; the process runs on
+        node.on_found(None)  # its session has expired; the process runs on
         assert node.running and node.address is None
 
 
@@ -79,5 +79,5 @@ async def test_node_of_another_machine_is_not_signalled() -> None:
     assert node.running and not node.frozen
     with pytest.raises(ActionRefused, match=r"node 2 runs on elsewhere.*send the process SIGKILL there"):
         await node.kill()
-    node.found(None)
+    node.on_found(None)
     assert not node.running

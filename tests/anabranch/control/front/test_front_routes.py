@@ -38,7 +38,7 @@ class Served:
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     endpoint = ControlEndpoint(Address("127.0.0.1", 0), "")
-    async with on_agents(journal=100) as on, endpoint.opened(on.front, lambda: FRONT_ROUTES), asyncio.timeout(60):
+    async with on_agents(journal=100) as on, endpoint.serve(on.front, lambda: FRONT_ROUTES), asyncio.timeout(60):
         yield Served(on, ControlClient(endpoint.url))
 
 

@@ -151,7 +151,7 @@ async def test_action_on_another_node_is_carried_out_by_the_front() -> None:
         await on.front.rules.add(rule(node="kill", on=(2,), times=1))
         assert await on.metadata_error(1) == 0
         await on.front.rules.wait_hits("r", 1, 30)
-        await on.front.rules.actions.settled()
+        await on.front.rules.actions.wait_settled()
         assert on.actions.done == [("kill", 2)]
 
 

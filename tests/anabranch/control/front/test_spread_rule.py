@@ -75,25 +75,25 @@ def test_other_actions_are_possible(fields: dict[str, Any]) -> None:
 
 def test_counts_of_nodes_are_added_up_and_those_of_ended_processes_stay() -> None:
     one = spread(name="r", api=("Produce",), delay_ms=(1.0,))
-    one.reported(1, counts(5, 3, held=1))
-    one.reported(2, counts(2, 2, held=2))
+    one.on_report(1, counts(5, 3, held=1))
+    one.on_report(2, counts(2, 2, held=2))
     row = one.row()
     assert (row["met"], row["hits"], row["held"]) == (7, 5, 3)
-    one.unlinked(1)
+    one.on_unlinked(1)
     row = one.row()
     assert (row["met"], row["hits"], row["held"], row["waiting_for"]) == (7, 5, 2, [1])
-    one.replaced(1)
+    one.on_replaced(1)
     one.applied.add(1)
-    one.reported(1, counts(1, 1))
+    one.on_report(1, counts(1, 1))
     assert (one.row()["hits"], "waiting_for" in one.row()) == (6, False)
 
 
 def test_rule_whose_hits_are_used_up_on_all_nodes_together_is_spent_and_waits_for_none() -> None:
     one = spread(name="r", disk="full", times=3)
-    one.reported(1, counts(2, 2))
+    one.on_report(1, counts(2, 2))
     assert not one.spent
-    one.reported(2, counts(1, 1))
-    one.unlinked(2)
+    one.on_report(2, counts(1, 1))
+    one.on_unlinked(2)
     assert one.spent and "waiting_for" not in one.row()
 
 
@@ -101,14 +101,14 @@ def test_hit_that_a_node_reported_before_its_end_counts_once() -> None:
     one = spread(name="r", step=("elect",), node="kill", times=2)
     one.hit(1)
     assert (one.hits, one.met) == (1, 1)
-    one.reported(1, counts(1, 1))
+    one.on_report(1, counts(1, 1))
     assert one.hits == 1, "the row and the event are about the same hit"
-    one.unlinked(1)
+    one.on_unlinked(1)
     assert (one.hits, one.waiting_for) == (1, [1])
-    one.reported(1, counts(1, 1))
+    one.on_report(1, counts(1, 1))
     assert one.hits == 1, "the same process was linked again"
-    one.replaced(1)
-    one.replaced(1)
+    one.on_replaced(1)
+    one.on_replaced(1)
     assert (one.hits, one.spent) == (1, False)
     one.hit(2)
     assert one.spent

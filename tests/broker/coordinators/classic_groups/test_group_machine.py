@@ -16,7 +16,7 @@ from anabranch.broker.coordinators.classic_groups import (
     pending_responses,
     rebalance,
 )
-from anabranch.broker.coordinators.classic_groups.group_machine import restored
+from anabranch.broker.coordinators.classic_groups.group_machine import restore
 from anabranch.broker.coordinators.classic_groups.group_state import (
     COMPLETING,
     DEAD,
@@ -234,7 +234,7 @@ def test_restored_group_keeps_members_generation_and_assignment() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     value = drive.group.snapshot({one.member_id: one.assignment for one in drive.group.members})
-    after = Driver(restored("g", value, GroupLimits(), drive.group.rng, drive.now_ms), now_ms=drive.now_ms)
+    after = Driver(restore("g", value, GroupLimits(), drive.group.rng, drive.now_ms), now_ms=drive.now_ms)
     assert after.group.state is STABLE and after.group.generation == drive.group.generation
     assert after.heartbeat(a_id, instance_id="a") is after.heartbeat(b_id) is ErrorCode.NONE
     assert after.answers[after.sync(b_id)].assignment == b"B"
@@ -248,7 +248,7 @@ def test_a_group_restored_without_members_is_empty() -> None:
     (member,) = drive.stable(1)
     drive.leave((member, None))
     (write,) = drive.persists
-    group = restored("g", write.value, GroupLimits(), drive.group.rng, 0)
+    group = restore("g", write.value, GroupLimits(), drive.group.rng, 0)
     assert (group.state, group.generation, group.protocol_type) == (EMPTY, 2, "consumer")
 
 

@@ -59,7 +59,7 @@ def topics() -> Topics:
 
 
 def test_upgraded_group_keeps_assignments_of_members() -> None:
-    decision = conversion.upgraded(classic(), topics(), ConsumerGroupLimits(), 1_000)
+    decision = conversion.upgrade(classic(), topics(), ConsumerGroupLimits(), 1_000)
     group = decision.group
     for record in decision.records:
         group.apply(record)
@@ -100,13 +100,13 @@ def test_upgraded_group_keeps_assignments_of_members() -> None:
 )
 def test_upgrade_of_incompatible_group_is_refused(value: GroupMetadataValue, limits: ConsumerGroupLimits) -> None:
     with pytest.raises(KafkaError) as refused:
-        conversion.upgraded(classic(value), topics(), limits, 1_000)
+        conversion.upgrade(classic(value), topics(), limits, 1_000)
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_generations_in_the_user_data_do_not_prevent_an_upgrade() -> None:
     value = dataclasses.replace(VALUE, members=[member("a", [0], b'{"generations": {"t": 2}}')])
-    assert conversion.upgraded(classic(value), topics(), ConsumerGroupLimits(), 1_000).records
+    assert conversion.upgrade(classic(value), topics(), ConsumerGroupLimits(), 1_000).records
     assert not conversion.is_generations(b'{"generations": {}, "more": 1}') and not conversion.is_generations(b"[]")
 
 
@@ -122,7 +122,7 @@ def test_group_with_classic_members_only_is_downgraded() -> None:
     assert not conversion.may_downgrade(drive.group, {"a", "b", "c"}, ConsumerGroupLimits())
     for forbidding in ({"migration_policy": "upgrade"}, {"classic_size_max": 1}):
         assert not conversion.may_downgrade(drive.group, going, ConsumerGroupLimits(**forbidding))  # type: ignore[arg-type]
-    value = conversion.downgraded(drive.group, going, drive.topics, 5)
+    value = conversion.downgrade(drive.group, going, drive.topics, 5)
     assert (value.generation, value.protocol, [one.member_id for one in value.members]) == (3, "range", ["b", "c"])
     assigned = [decode_assignment(one.assignment).assigned_partitions for one in value.members]
     assert sum(len(row.partitions) for rows in assigned for row in rows) > 0

@@ -111,7 +111,7 @@ def test_random_group_with_equal_subscriptions_is_balanced(group: GroupSpec) -> 
     loads = [size(target) for target in targets.values()]
     assert max(loads) - min(loads) <= 1
     for name, member in group.members.items():  # who has less than its share gives nothing away
-        kept = group.kept(member)
+        kept = group.retained_assignment(member)
         if size(kept) <= min(loads):
             assert all(kept[topic] <= targets[name].get(topic, frozenset()) for topic in kept)
     again = GroupSpec(

@@ -77,7 +77,7 @@ class GroupDriver:
                 now_ms=self.now_ms,
             )
             self.take(
-                expressions.resolved(
+                expressions.apply_resolved(
                     self.group, dict(found), topics=self.topics, limits=self.limits, now_ms=self.now_ms
                 )
             )

@@ -111,17 +111,17 @@ def test_expired_offsets_are_found() -> None:
     offsets = Offsets()
     offsets.commit(P0, value(100))
     offsets.commit(P1, value(1, expire_timestamp_ms=5000))
-    assert offsets.expired(1099, 1000, since_ms=None) == []
-    assert offsets.expired(1100, 1000, since_ms=None) == [P0], "counted from its commit"
-    assert offsets.expired(1100, 1000, since_ms=500) == [], "counted from when the last member left"
-    assert offsets.expired(1100, 1000, since_ms=None, subscribed=frozenset({P0[0]})) == []
-    assert offsets.expired(4999, 10_000, since_ms=0) == []
-    assert offsets.expired(5000, 10_000, since_ms=0) == [P1], "an explicit expiry is kept"
+    assert offsets.expired_offsets(1099, 1000, since_ms=None) == []
+    assert offsets.expired_offsets(1100, 1000, since_ms=None) == [P0], "counted from its commit"
+    assert offsets.expired_offsets(1100, 1000, since_ms=500) == [], "counted from when the last member left"
+    assert offsets.expired_offsets(1100, 1000, since_ms=None, subscribed=frozenset({P0[0]})) == []
+    assert offsets.expired_offsets(4999, 10_000, since_ms=0) == []
+    assert offsets.expired_offsets(5000, 10_000, since_ms=0) == [P1], "an explicit expiry is kept"
     offsets.begin([P0])
-    assert offsets.expired(1100, 1000, since_ms=None) == [], "another commit is on its way"
+    assert offsets.expired_offsets(1100, 1000, since_ms=None) == [], "another commit is on its way"
     offsets.end([P0])
     offsets.stage(1, P0, value(9))
-    assert offsets.expired(1100, 1000, since_ms=None) == [], "an open transaction holds it"
+    assert offsets.expired_offsets(1100, 1000, since_ms=None) == [], "an open transaction holds it"
 
 
 def test_committed_offset_is_restored_from_its_journal_value() -> None:

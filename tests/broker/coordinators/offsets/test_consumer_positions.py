@@ -96,13 +96,13 @@ def test_watch_completes_when_a_target_offset_is_committed() -> None:
         return committed.get(one, -1)
 
     committed["t", 2] = 99
-    assert positions.committed([("t", 2), ("t", 0)], offset_of) == []
+    assert positions.on_offsets_committed([("t", 2), ("t", 0)], offset_of) == []
     assert positions.expire(offset_of, 1099) == []
     committed["t", 1] = 0
-    (answer,) = positions.committed([("t", 1)], offset_of)
+    (answer,) = positions.on_offsets_committed([("t", 1)], offset_of)
     assert answer.ticket == "ticket"
     assert [row.position for row in answer.response.topics[0].partitions] == [5, 0]
-    assert positions.committed([("t", 1)], offset_of) == [], "answered once"
+    assert positions.on_offsets_committed([("t", 1)], offset_of) == [], "answered once"
 
 
 def test_watch_without_targets_is_interrupted_by_a_rebalance() -> None:

@@ -494,7 +494,7 @@ class GroupStage(Stage):
                 else:
                     slot.offsets.commit(place, stored)
             if not transactional:
-                for answer in slot.positions.committed(values, slot.offsets.offset_of):
+                for answer in slot.positions.on_offsets_committed(values, slot.offsets.offset_of):
                     self._answer(answer)
 
         self.lines.append(
@@ -509,7 +509,7 @@ class GroupStage(Stage):
         self.lines.append(
             "committed " + rendering.positions({place: slot.offsets.offset_of(place) for place in changed})
         )
-        for answer in slot.positions.committed(changed, slot.offsets.offset_of):
+        for answer in slot.positions.on_offsets_committed(changed, slot.offsets.offset_of):
             self._answer(answer)
 
 

@@ -71,7 +71,7 @@ class Driver:
             )
         )
         if initialize and decision.initialize:
-            self.take(share_heartbeat.initialized(self.group, decision.initialize, self.topics))
+            self.take(share_heartbeat.on_initialized(self.group, decision.initialize, self.topics))
         answer: HeartbeatAnswer = decision.answer
         return answer
 
@@ -93,12 +93,12 @@ def test_partition_is_assigned_once_its_state_is_initialized(driver: Driver) -> 
     assert (joined.epoch, joined.assignment) == (1, {})
     assert driver.group.initializing == partitions(t=(0, 1))
     assert driver.beat("a", 1, initialize=False).assignment is None
-    driver.take(share_heartbeat.initialized(driver.group, partitions(t=(1,)), driver.topics))
+    driver.take(share_heartbeat.on_initialized(driver.group, partitions(t=(1,)), driver.topics))
     assert driver.beat("a", 1).assignment == partitions(t=(1,))
-    driver.take(share_heartbeat.initialized(driver.group, partitions(t=(0,)), driver.topics))
+    driver.take(share_heartbeat.on_initialized(driver.group, partitions(t=(0,)), driver.topics))
     assert driver.beat("a", 2).assignment == partitions(t=(0, 1))
     assert driver.beat("a", 3).assignment is None, "it knows by now"
-    driver.take(share_heartbeat.initialized(driver.group, partitions(t=(0,)), driver.topics))
+    driver.take(share_heartbeat.on_initialized(driver.group, partitions(t=(0,)), driver.topics))
     assert driver.group.epoch == 3, "nothing that is known already"
 
 
@@ -172,7 +172,7 @@ def test_malformed_heartbeat_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_group_is_described_and_deleted(driver: Driver) -> None:
     driver.beat("a", rack_id="r")
     driver.beat("a", 1)
-    described = share_administration.described(driver.group, driver.topics)
+    described = share_administration.describe(driver.group, driver.topics)
     (member,) = described.members
     assert (described.group_state, described.group_epoch, described.assignor_name) == ("Stable", 2, "simple")
     assert (member.rack_id, member.subscribed_topic_names) == ("r", ["t"])

@@ -98,7 +98,7 @@ async def test_states_of_a_topic_deleted_during_a_load_are_dropped_after_it() ->
         await until(lambda: key.topic_id in shard.lost)
         assert key in shard.states
         shard.loading = False
-        keeper._loaded(shard)
+        keeper._on_loaded(shard)
         await until(lambda: not shard.states)
 
 

@@ -208,7 +208,7 @@ def test_records_of_an_aborted_transaction_are_archived() -> None:
     acquired = acquire(one, "a", [(0, 9)])
     one.archive(0, 4)
     assert one.start_offset == 5
-    assert one.held(acquired) == [Acquired(5, 9, 1)]
+    assert one.still_acquired(acquired) == [Acquired(5, 9, 1)]
     with pytest.raises(KafkaError):
         say(one, "a", 6, 10, ACCEPT)
     done(one, "a", 5, 9, ACCEPT)

@@ -44,8 +44,8 @@ def test_share_session_limit_is_enforced_and_a_member_may_reopen_its_session() -
 
 def test_partitions_are_rotated() -> None:
     session = ShareSessions().open("g", "m", None, 1)
-    assert session.rotated() == []
+    assert session.rotate() == []
     session.update([A, B], [])
-    assert session.rotated() != session.rotated()
+    assert session.rotate() != session.rotate()
     session.update([], [A, A])
-    assert session.rotated() == [B]
+    assert session.rotate() == [B]

@@ -15,12 +15,12 @@ from anabranch.broker.coordinators.share_partitions.share_state import (
     UPDATE,
     ShareKey,
     ShareState,
-    combined,
+    combine,
     decode_key,
     encode_key,
     encode_snapshot,
     encode_update,
-    restored,
+    restore,
 )
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 
@@ -39,8 +39,8 @@ def test_latest_state_of_each_offset_is_kept(said: list[StateBatch], start: int)
     expected = {offset: (one.state, one.delivery_count) for one in said for offset in range(one.first, one.last + 1)}
     result: list[StateBatch] = []
     for one in said:
-        result = combined(result, [one], start)
-    assert result == combined([], said, start)
+        result = combine(result, [one], start)
+    assert result == combine([], said, start)
     found = {offset: (one.state, one.delivery_count) for one in result for offset in range(one.first, one.last + 1)}
     assert found == {offset: fate for offset, fate in expected.items() if offset >= start}
     assert all(a.last < b.first for a, b in itertools.pairwise(result))
@@ -49,11 +49,11 @@ def test_latest_state_of_each_offset_is_kept(said: list[StateBatch], start: int)
 @given(said=SAID)
 def test_state_is_restored_from_its_records(said: list[StateBatch]) -> None:
     state = ShareState(state_epoch=2, leader_epoch=4, start_offset=1, snapshot_epoch=7, created_ms=11)
-    again = restored(None, SNAPSHOT, encode_snapshot(state, 12))
+    again = restore(None, SNAPSHOT, encode_snapshot(state, 12))
     assert (again.created_ms, again.snapshot_epoch, again.delivery_complete_count) == (11, 7, -1)
     update = encode_update(state, UNCHANGED, said, 5, 6)
     state.take(UNCHANGED, said, 5, 6)
-    again = restored(again, UPDATE, update)
+    again = restore(again, UPDATE, update)
     assert again.updates == 1
     for name in ("state_epoch", "leader_epoch", "start_offset", "batches", "delivery_complete_count"):
         assert getattr(again, name) == getattr(state, name), name
@@ -82,10 +82,10 @@ def test_key_bytes_equal_kafkas() -> None:
 
 def test_malformed_state_is_refused() -> None:
     with pytest.raises(DecodeError, match="an update without a snapshot"):
-        restored(None, UPDATE, encode_update(ShareState(), 0, [], -1, 0))
+        restore(None, UPDATE, encode_update(ShareState(), 0, [], -1, 0))
     bad = encode_snapshot(ShareState(batches=[StateBatch(0, 0, 9, 1)]), 0)  # type: ignore[arg-type]
     with pytest.raises(DecodeError, match="9"):
-        restored(None, SNAPSHOT, bad)
+        restore(None, SNAPSHOT, bad)
 
 
 def test_stale_epoch_is_fenced() -> None:

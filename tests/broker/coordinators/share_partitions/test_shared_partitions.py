@@ -90,7 +90,7 @@ async def test_pending_share_fetch_acquires_nothing_of_a_reloaded_partition() ->
         (node,) = cluster.nodes.values()
         waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
         await until(lambda: len(node.services.replicas.rooms.fetches) > 0)
-        (key,) = node.services.shares.partitions.served()
+        (key,) = node.services.shares.partitions.served_keys()
         node.services.shares.partitions.forget(key)
         assert (await b.fetch()).acquired == []
         await send(cluster, 1)
@@ -108,8 +108,8 @@ async def test_partition_without_sessions_is_unloaded_after_its_state_is_stored(
         assert (await b.fetch()).acquired == [(0, 1, 1)]
         (node,) = cluster.nodes.values()
         sessions, partitions = node.services.shares.sessions, node.services.shares.partitions
-        (key,) = partitions.served()
-        one = partitions.known(key)
+        (key,) = partitions.served_keys()
+        one = partitions.get_loaded(key)
         assert one is not None
         forget, changing = partitions.forget, []
 
@@ -124,7 +124,7 @@ async def test_partition_without_sessions_is_unloaded_after_its_state_is_stored(
         await b.close()
         await until(lambda: len(sessions) == 0)
         one.turn.release()
-        await until(lambda: key not in partitions.served())
+        await until(lambda: key not in partitions.served_keys())
         assert changing == []
 
 

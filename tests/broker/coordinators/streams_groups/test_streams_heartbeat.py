@@ -453,7 +453,7 @@ def test_described_topology_has_partition_counts_once_configured(driver: Driver)
     a.join()
 
     def widths() -> dict[str, int]:
-        described = streams_administration.described(driver.group)
+        described = streams_administration.describe(driver.group)
         assert described.topology is not None
         rows = [
             row
@@ -465,7 +465,7 @@ def test_described_topology_has_partition_counts_once_configured(driver: Driver)
     assert widths() == {"words": 0, "counts": 0}
     settle(a)
     assert widths() == {"words": 4, "counts": 4}
-    (member,) = streams_administration.described(driver.group).members
+    (member,) = streams_administration.describe(driver.group).members
     assert (member.process_id, member.client_host, member.topology_epoch) == ("process-a", "/1.2.3.4", 0)
     assert member.assignment == member.target_assignment
     assert [row.partitions for row in member.assignment.active_tasks] == [[0, 1, 2, 3]] * 2

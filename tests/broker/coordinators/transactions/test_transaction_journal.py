@@ -7,9 +7,9 @@ import pytest
 from anabranch.broker.coordinators.runtime.journal import JournalRecord, TransactionEnd
 from anabranch.broker.coordinators.transactions.transaction_journal import (
     TransactionShard,
-    grouped,
+    group_by_topic,
     record_of,
-    restored,
+    restore,
 )
 from anabranch.broker.coordinators.transactions.transactional_id import EMPTY, ONGOING, PREPARE_ABORT, TransactionState
 from anabranch.protocol.errors import DecodeError
@@ -25,7 +25,7 @@ def test_state_is_restored_from_its_record(state: TransactionState) -> None:
         one.partitions.clear()
     one.complete(move)
     key, value = record_of("tx", move)
-    back = restored("tx", value)
+    back = restore("tx", value)
     assert decode_transaction_key(key) == back.transactional_id == "tx"
     assert (back.state, back.producer_id, back.producer_epoch) == (state, one.producer_id, one.producer_epoch)
     assert (back.timeout_ms, back.partitions, back.last_update_ms) == (
@@ -44,7 +44,7 @@ def test_partitions_are_null_without_and_empty_after_a_transaction() -> None:
 
 
 def test_equal_states_have_equal_bytes() -> None:
-    rows = grouped({("b", 2), ("a", 1), ("b", 0)})
+    rows = group_by_topic({("b", 2), ("a", 1), ("b", 0)})
     assert [(one.topic, one.partition_ids) for one in rows] == [("a", [1]), ("b", [0, 2])]
 
 
@@ -69,4 +69,4 @@ def test_unknown_status_is_refused() -> None:
     value = bytearray(record_of("tx", MOVES[EMPTY](transaction()))[1])
     value[2 + 8 + 2 + 4] = 99
     with pytest.raises(DecodeError, match="transaction status 99"):
-        restored("tx", bytes(value))
+        restore("tx", bytes(value))

@@ -110,7 +110,7 @@ def test_transaction_passes_through_all_states() -> None:
     done = one.prepare_complete(now_ms=90)
     assert (done.state, done.partitions, done.start_ms) == (COMPLETE_COMMIT, frozenset(), 60)
     for partition in sorted(one.partitions):
-        one.marked(partition)
+        one.remove_partition(partition)
     one.complete(done)
     assert (one.state, one.pending, one.partitions, one.last_update_ms) == (COMPLETE_COMMIT, None, set(), 90)
     one.complete(one.prepare_add([("t", 1)], now_ms=100))
@@ -136,7 +136,7 @@ def test_mismatched_transition_raises_an_assertion_error() -> None:
     with pytest.raises(AssertionError, match="cannot become"):
         early.complete(early.prepare_complete(now_ms=60))
     with pytest.raises(AssertionError, match="has no decision"):
-        transaction(ONGOING).marked(("t", 0))
+        transaction(ONGOING).remove_partition(("t", 0))
     dead = transaction()
     with pytest.raises(AssertionError, match="this state is never journaled"):
         dead.complete(dead.prepare_dead())
@@ -182,7 +182,7 @@ def test_repeated_fence_after_a_failure_keeps_its_epoch() -> None:
     assert fence.producer_epoch == 4
     one.adopt_fence(4)
     one.complete(one.prepare_end(commit=False, now_ms=70))
-    one.marked(("t", 0))
+    one.remove_partition(("t", 0))
     one.complete(one.prepare_complete(now_ms=80))
     assert (one.state, one.fence_failed) == (COMPLETE_ABORT, False)
 

@@ -15,7 +15,7 @@ from anabranch.broker.coordinators.consumer_groups import administration, depart
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, size, to_rows, within
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
-from anabranch.broker.coordinators.consumer_groups.expressions import resolved
+from anabranch.broker.coordinators.consumer_groups.expressions import apply_resolved
 from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE
@@ -260,7 +260,7 @@ class AssigningStage(HeartbeatStage):
         found = regular_expressions.resolve(
             decision.resolve, self.topics.names(), lambda _: True, version=self.topics.newest_topic, now_ms=self.now_ms
         )
-        self._take(resolved(self.group, found, topics=self.topics, limits=self._limits(), now_ms=self.now_ms))
+        self._take(apply_resolved(self.group, found, topics=self.topics, limits=self._limits(), now_ms=self.now_ms))
 
     def _take(self, decision: Decision) -> None:
         for record in decision.records:
