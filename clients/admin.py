@@ -39,6 +39,7 @@ from anabranch.clients.topic_admin import (
 from anabranch.clients.user_admin import ITERATIONS, delete_user, describe_users, set_password
 from anabranch.protocol.acls import Acl, AclFilter, ResourcePattern
 from anabranch.protocol.apis.create_partitions import CreatePartitionsTopic
+from anabranch.protocol.suggestion import suggest_arguments
 
 if TYPE_CHECKING:
     from anabranch.clients.config_admin import ConfigEntry
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from anabranch.protocol.topic_partition import TopicPartition
 
 
+@suggest_arguments
 class Admin(AdminConnection):
     """Administers a cluster; an async context manager.
 

@@ -22,6 +22,7 @@ from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTop
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.protocol.wire import ZERO_UUID
 
 _DEFAULT = -1
@@ -29,6 +30,7 @@ _CONTROLLER_MARGIN_MS = 5000
 """How much longer the client waits for a change than the controller does."""
 
 
+@suggest_arguments
 @dataclass(frozen=True, kw_only=True)
 class NewTopic:
     """A topic to create with `Admin.create_topics`."""

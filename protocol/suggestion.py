@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+Declared = TypeVar("Declared")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -11,3 +17,44 @@ def suggest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+
+
+def suggest_arguments(cls: type[Declared]) -> type[Declared]:
+    """Have the constructor and the public methods of a class suggest the names of arguments; a class decorator.
+
+    Python does this since 3.13, but does not list the arguments if none is near. A call costs 0.1 us more, so methods
+    that are called for each record are not decorated.
+    """
+    for name, member in list(vars(cls).items()):
+        if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, _suggesting(member, cls if name == "__init__" else member))
+    return cls
+
+
+def _suggesting(function: Callable[..., Any], public: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except TypeError:
+            _refuse_unknown(public, named)
+            raise
+
+    async def call_coroutine(*arguments: Any, **named: Any) -> Any:
+        return await call(*arguments, **named)
+
+    return functools.wraps(function)(call_coroutine if inspect.iscoroutinefunction(function) else call)
+
+
+def _refuse_unknown(public: Callable[..., Any], named: Mapping[str, object]) -> None:
+    """Raise the TypeError of Python with a suggestion, unless all arguments are known."""
+    if dataclasses.is_dataclass(public):
+        known = [field.name for field in dataclasses.fields(public) if field.init]
+    else:
+        parameters = inspect.signature(public).parameters
+        if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+            return
+        known = [name for name in parameters if name != "self"]
+    for name in named:
+        if name not in known:
+            hint = suggest(name, known) if known else "it takes none"
+            raise TypeError(f"{public.__qualname__}() got an unexpected keyword argument {name!r}; {hint}") from None

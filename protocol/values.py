@@ -50,14 +50,18 @@ def _make(cls: type[Any], kw_only: bool) -> type[Any]:
 def _written_when_called(
     cls: type[Any], name: str, write: Callable[[type[Any], dict[str, Any]], str]
 ) -> Callable[..., Any]:
-    """Return a method that replaces itself by the one that `write` generates."""
+    """Return a method that replaces itself by the one that `write` generates. A decorated one stays, and calls it."""
+    method: Callable[..., Any] | None = None
 
     def first_call(self: Any, /, *arguments: Any, **named: Any) -> Any:
-        scope: dict[str, Any] = {"store": object.__setattr__, "FRESH": FRESH}
-        exec(write(cls, scope), scope)
-        method: Callable[..., Any] = scope[name]
-        method.__qualname__ = f"{cls.__qualname__}.{name}"
-        setattr(cls, name, method)
+        nonlocal method
+        if method is None:
+            scope: dict[str, Any] = {"store": object.__setattr__, "FRESH": FRESH}
+            exec(write(cls, scope), scope)
+            method = scope[name]
+            method.__qualname__ = f"{cls.__qualname__}.{name}"
+            if getattr(cls, name) is first_call:
+                setattr(cls, name, method)
         return method(self, *arguments, **named)
 
     return first_call

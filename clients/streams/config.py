@@ -11,6 +11,7 @@ from anabranch.clients.security import SecurityArguments
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
 from anabranch.clients.streams.task_assignor import STRATEGIES
 from anabranch.protocol.file_paths import InvalidPath, path_inside
+from anabranch.protocol.suggestion import suggest_arguments
 
 EXACTLY_ONCE: Final = "exactly_once_v2"
 AT_LEAST_ONCE: Final = "at_least_once"
@@ -20,6 +21,7 @@ RESET_NONE: Final = "none"
 TASK_ASSIGNORS: Final = ("high_availability", "sticky")
 
 
+@suggest_arguments
 @dataclass(frozen=True, kw_only=True)
 class StreamsConfig:
     """The settings of one instance.

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from anabranch.protocol.suggestion import suggest_arguments
+
 
 class Undecodable(Exception):
     """A serde cannot decode the value of a record; the cause has the reason."""
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True)
 class Serde:
     """A serializer and its inverse. They never get None, which is a deletion."""

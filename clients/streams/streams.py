@@ -37,6 +37,7 @@ from anabranch.clients.streams.task_manager import TaskManager
 from anabranch.clients.streams.tasks import Progress, Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.suggestion import suggest_arguments
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ STOP_TIMEOUT_S: Final = 10.0
 """How long a stop waits for the current processing."""
 
 
+@suggest_arguments
 class Streams:
     """One instance of an application: shares the work with all instances of the same application id.
 

@@ -19,8 +19,10 @@ from typing import Any, Self
 from anabranch.clients.streams import topology_graph
 from anabranch.clients.streams.serdes import BYTES, JSON, Serde
 from anabranch.clients.streams.topology_graph import INTERNAL, Bind, Built, Context, Handler, KeyValue, Node
+from anabranch.protocol.suggestion import suggest_arguments
 
 
+@suggest_arguments
 class Topology:
     """The program of a Streams application: its source topics, and the steps on their records.
 
@@ -106,6 +108,7 @@ class Topology:
         return root
 
 
+@suggest_arguments
 class Stream:
     """A stream of records. Every method adds a step, and returns its result.
 
@@ -320,6 +323,7 @@ class Stream:
         return Stream(self._topology, self._topology.attach(self._node, node))
 
 
+@suggest_arguments
 class Table(Stream):
     """A stream of changes of which a store keeps the latest for each key.
 

@@ -35,6 +35,7 @@ from anabranch.cluster.broker_ports import at_ports, mapped_listeners
 from anabranch.controller.zk.journal import JournaledZooKeeper
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.protocol.host_port import format_host_port
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.startable import Startable
 from anabranch.state.data_directory import JOURNAL, refuse_other_form
 
@@ -77,6 +78,7 @@ def small_broker_settings(brokers: int) -> BrokerSettings:
     )
 
 
+@suggest_arguments
 class Cluster(Startable):
     """A cluster in this process; an async context manager.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.control.control_error import ControlError as ControlError
+from anabranch.protocol.suggestion import suggest_arguments
 
 if TYPE_CHECKING:
     from anabranch.control.capabilities import CapabilitiesRow
@@ -35,6 +36,7 @@ PATIENCE_S: Final = 60.0
 """How long a response may take, in addition to the request's own waiting time."""
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True)
 class NodeControl:
     """One node of the cluster."""
@@ -110,6 +112,7 @@ class Nodes(dict[int, NodeControl]):
         raise KeyError(f"no node {node_id!r}; there are {', '.join(map(str, self))}")
 
 
+@suggest_arguments
 class ControlClient:
     """Blocking calls to the control plane of `anabranch up --control`.
 

@@ -11,12 +11,15 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from anabranch.protocol.suggestion import suggest_arguments
+
 if TYPE_CHECKING:
     from anabranch.control.clock_routes import ClockRow
 
 Ask = Callable[..., Any]
 
 
+@suggest_arguments
 class ClockClient:
     """The clock of a cluster."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from anabranch.faults.active_rule import RuleNeverHit
 from anabranch.faults.rule import Rule
 from anabranch.faults.rule_json import to_json
+from anabranch.protocol.suggestion import suggest_arguments
 
 if TYPE_CHECKING:
     from anabranch.faults.active_rule import RuleRow
@@ -25,6 +26,7 @@ Ask = Callable[..., Any]
 PATIENCE_S: Final = 60.0
 
 
+@suggest_arguments
 @dataclass(slots=True)
 class RuleClient:
     """One fault rule of the cluster."""
@@ -71,6 +73,7 @@ class RuleClient:
         return f"/v1/faults/{urllib.parse.quote(self.name, safe='')}"
 
 
+@suggest_arguments
 class FaultsClient:
     """The fault rules of a cluster."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.control.control_error import ControlError
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.private_files import write_private_file
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ LOOK_S: Final = 30.0
 TIMED_OUT: Final = 408
 
 
+@suggest_arguments
 class JournalClient:
     """The last exchanges of a cluster as rows: `api`, `client_id`, `request`, `response`, `errors`, `rules`, ..."""
 

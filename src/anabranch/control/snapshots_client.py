@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.private_files import write_private_file
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Ask = Callable[..., Any]
 
 
+@suggest_arguments
 class SnapshotsClient:
     """The snapshots of a cluster, by name."""
 

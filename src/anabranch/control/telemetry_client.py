@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.private_files import write_private_file
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 60.0
 
 
+@suggest_arguments
 class TelemetryClient:
     """The clients of a cluster that push metrics, or have asked for their subscription (KIP-714)."""
 

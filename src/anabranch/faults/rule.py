@@ -11,6 +11,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Final
 
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.protocol.values import value
 
 WHERE: Final = "where"
@@ -26,6 +27,7 @@ def rule_field(part: str, help: str, absent: Any, one_of: tuple[str, ...] = ()) 
     return dataclasses.field(default=absent, metadata=metadata)
 
 
+@suggest_arguments
 @value(kw_only=True)
 class Rule:
     """One rule; an unset field is no condition: `Rule(api=("Produce",), error="NOT_LEADER_OR_FOLLOWER")`."""

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.testing.launched_cluster import CannotStart as CannotStart
 from anabranch.testing.launched_cluster import client_of
 from anabranch.testing.running_cluster import RunningCluster
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S: Final = 10
 
 
+@suggest_arguments
 class Clusters:
     """Starts clusters in a child process, which begins with the first cluster; a context manager."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Unpack
 
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.testing.failure_report import FailureReport, ReportStart
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 NO_JOURNAL: Final = 409
 
 
+@suggest_arguments
 class RunningCluster:
     """A cluster in another process; the value of the fixtures."""
 
