@@ -1,7 +1,11 @@
-"""The clients of the matrix: how each runs, what it needs, and what it lacks."""
+"""The clients of the matrix: how each runs, what it needs, and what it lacks.
+
+`python -m tests.interop.clients` installs what `make interop` needs.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -149,5 +153,12 @@ def _try(what: str, command: list[str], folder: Path = ROOT) -> None:
         print(f"{what} could not be installed: {' '.join(command)}\n{ran.stderr[:2000]}", file=sys.stderr)
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str] | None = None) -> None:
+    """Install the clients; there are no arguments."""
+    description = "Install the clients that `make interop` needs: kcat by apt-get, others by npm and Go."
+    argparse.ArgumentParser(prog="python -m tests.interop.clients", description=description).parse_args(words)
     install()
+
+
+if __name__ == "__main__":
+    main()

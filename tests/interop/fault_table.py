@@ -10,6 +10,7 @@ the log holds in the end. Cells run side by side, but those that are silent take
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -33,6 +34,7 @@ from anabranch.faults.active_rule import ActiveRule, Hit
 from anabranch.faults.matching import BROKER_CLIENT, RequestView
 from anabranch.faults.request_fields import values_of
 from anabranch.protocol.codec import DecodedRequest
+from anabranch.protocol.suggestion import suggest
 from anabranch.spark_jobs import java
 from tests.interop.clients import CACHE, HERE, JARS
 from tests.interop.drivers.faulted import VALUE
@@ -282,14 +284,27 @@ async def tables(chosen: Mapping[str, Sequence[str]]) -> str:
     return "\n".join([versions(), "", *sending, "", *reading])
 
 
-def main() -> None:
+def parse(words: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments. Exits with a message for an unknown client."""
+    description = "Measure each client's reaction to a single fault: the tables of docs/faults.md."
+    parser = argparse.ArgumentParser(prog="python -m tests.interop.fault_table", description=description)
+    parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"of {', '.join(CLIENTS)}; all without one")
+    parser.add_argument("--write", action="store_true", help="write the tables into the page")
+    arguments = parser.parse_args(words)
+    for name in arguments.clients:
+        if name not in CLIENTS:
+            parser.error(f"no client {name!r}; {suggest(name, CLIENTS)}")
+    return arguments
+
+
+def main(words: Sequence[str] | None = None) -> None:
     """Measure, and show or write."""
-    words = [one for one in sys.argv[1:] if not one.startswith("--")]
-    chosen = {client: driver_of(client) for client in CLIENTS if not words or client in words}
+    arguments = parse(words)
+    chosen = {client: driver_of(client) for client in CLIENTS if client in (arguments.clients or CLIENTS)}
     with asyncio.Runner(loop_factory=ClockLoop) as runner:
         measured = runner.run(tables(chosen))
     print(measured)
-    if "--write" in sys.argv:
+    if arguments.write:
         begin, end = "<!-- clients: begin -->", "<!-- clients: end -->"
         before, _, rest = PAGE.read_text().partition(begin)
         PAGE.write_text(f"{before}{begin}\n\n{measured}\n\n{end}{rest.partition(end)[2]}")
