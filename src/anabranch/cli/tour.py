@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from anabranch.control.client import ControlClient
     from anabranch.control.tour_rows import StoryRow, TourRow
 
-OWN_CLUSTER: Final = ("-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0")
+OWN_CLUSTER: Final = (
+    *("-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0"),
+    *("--control-token", ""),  # the environment may have that of another cluster
+)
 STOP_S: Final = 20
 
 

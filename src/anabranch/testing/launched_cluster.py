@@ -32,7 +32,8 @@ def launched_cluster(
     Raises:
         CannotStart: The command ended without a ready line; its own output is on stderr.
     """
-    words = [*prefix, sys.executable, "-m", "anabranch.cli.main", "up", *options]
+    # The environment may have the token of another cluster, which this cluster's clients do not know.
+    words = [*prefix, sys.executable, "-m", "anabranch.cli.main", "up", "--control-token", "", *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -10,7 +10,8 @@ from anabranch.control.client import ControlClient
 from anabranch.control.tour_client import TourClient
 
 
-def test_tour_runs_on_its_own_cluster() -> None:
+def test_tour_runs_on_its_own_cluster_without_the_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANABRANCH_CONTROL_TOKEN", "of another cluster")
     shown = CliRunner().invoke(cli, ["tour", "leader", "--no-wait"])
     assert shown.exit_code == 0, shown.output
     for word in ("4/4", "The leader is dead", "control.nodes[", ".kill()", "✓ another node of the ISR leads"):

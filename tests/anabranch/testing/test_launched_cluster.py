@@ -7,7 +7,10 @@ import pytest
 from anabranch.testing.launched_cluster import CannotStart, launched_cluster
 
 
-def test_cluster_runs_while_the_block_runs() -> None:
+def test_cluster_runs_while_the_block_runs_without_the_token_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANABRANCH_CONTROL_TOKEN", "of another cluster")
     with launched_cluster(["--port", "0", "--brokers", "1", "--control", "127.0.0.1:0"]) as kafka:
         assert kafka.topic("orders") == "orders"
     assert "cannot connect to" in kafka.report().unreachable
