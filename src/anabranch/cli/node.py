@@ -212,11 +212,8 @@ def place(text: str) -> tuple[str, int]:
 def control_endpoint(
     control: str | None, token: str | None, journal_size: int, *, frames: bool
 ) -> ControlEndpoint | None:
-    """Create the endpoint of the control agent, if an option asks for it. Raises UsageError for conflicting options.
-
-    A token alone is no conflict: the environment may hold that of another command.
-    """
-    if not control and not journal_size and not frames:
+    """Create the endpoint of the control agent, if an option asks for it. Raises UsageError for conflicting options."""
+    if not (control or token or journal_size or frames):
         return None
     from anabranch.control.endpoint import make_control_endpoint
 

@@ -202,8 +202,9 @@ def make_control_endpoint(
 ) -> ControlEndpoint | None:
     """Create the endpoint for the options. Raises UsageError if they conflict, OSError if the port is taken."""
     if address_text is None:
-        if token or journal_size or frames:
-            name = "token" if token else "journal" if journal_size else "frames"
+        is_token_given = bool(token) and not _is_from_environment("control_token")
+        if is_token_given or journal_size or frames:
+            name = "token" if is_token_given else "journal" if journal_size else "frames"
             raise click.UsageError(f"--control-{name} needs --control")
         return None
     if frames and not journal_size:
@@ -214,3 +215,9 @@ def make_control_endpoint(
     if importlib.util.find_spec("aiohttp") is None:
         raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
     return ControlEndpoint(address, token or "", journal_size, frames=frames, file_bytes_max=file_bytes_max)
+
+
+def _is_from_environment(option: str) -> bool:
+    """Whether the environment has set an option of the current command. It may have done so for another command."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(option) is click.core.ParameterSource.ENVIRONMENT

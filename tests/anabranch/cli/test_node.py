@@ -18,6 +18,7 @@ NODE = ("node", "--id", "1", "--zookeeper", "127.0.0.1:1", "--listen", "127.0.0.
     [
         (("--control-journal", "5"), "--control-journal needs --control"),
         (("--control-frames",), "--control-frames needs --control"),
+        (("--control-token", "secret"), "--control-token needs --control"),
         (("--control", "127.0.0.1:0", "--control-frames"), "--control-frames needs --control-journal"),
         (("--control", "0.0.0.0:0"), "needs --control-token"),
         (("--control", "9190"), "--control takes HOST:PORT"),
@@ -26,10 +27,6 @@ NODE = ("node", "--id", "1", "--zookeeper", "127.0.0.1:1", "--listen", "127.0.0.
 def test_conflicting_control_options_are_refused(anabranch: Command, options: tuple[str, ...], says: str) -> None:
     done = anabranch(*NODE, *options)
     assert (done.exit_code, says in done.output) == (2, True), done.output
-
-
-def test_token_alone_may_be_that_of_another_command() -> None:
-    assert control_endpoint(None, "secret", 0, frames=False) is None
 
 
 def test_endpoint_keeps_the_journal_options_for_the_agent() -> None:

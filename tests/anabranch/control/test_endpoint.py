@@ -8,6 +8,7 @@ import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from anabranch.control.endpoint import Address, make_control_endpoint
 from anabranch.protocol.host_port import format_host_port
@@ -59,6 +60,20 @@ def test_endpoint_beyond_loopback_requires_a_token() -> None:
     with pytest.raises(click.UsageError, match="needs --control"):
         make_control_endpoint(None, "secret")
     assert make_control_endpoint(None, None) is None
+
+
+@click.command
+@click.option("--control-token", envvar="ANABRANCH_CONTROL_TOKEN")
+def without_control(control_token: str | None) -> None:
+    """A command of which `--control` is not given."""
+    assert control_token and make_control_endpoint(None, control_token) is None
+
+
+def test_token_alone_is_refused_as_option_and_not_in_the_environment() -> None:
+    invoke = CliRunner().invoke
+    assert invoke(without_control, [], env={"ANABRANCH_CONTROL_TOKEN": "of another command"}).exit_code == 0
+    refused = invoke(without_control, ["--control-token", "secret"])
+    assert (refused.exit_code, "--control-token needs --control" in refused.output) == (2, True)
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
