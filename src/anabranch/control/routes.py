@@ -23,6 +23,7 @@ from anabranch.control.record_search import SEARCH_ROUTES
 from anabranch.control.route import TIMEOUT, WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.state_routes import STATE_ROUTES
 from anabranch.control.telemetry_routes import TELEMETRY_ROUTES
+from anabranch.control.topic_creation import create_after_deletion
 from anabranch.control.topic_routes import TOPIC_ROUTES
 from anabranch.control.tour_routes import TOUR_ROUTES
 from anabranch.control.wait_conditions import WORDS, WaitCondition, condition, wait
@@ -146,7 +147,7 @@ async def create_topic(on: ControlledCluster, request: ControlRequest) -> state.
     """Create a topic, and respond when every partition has a leader."""
     topic = new_topic(request)
     async with on.admin() as admin:
-        await admin.create_topics([topic])
+        await create_after_deletion(admin, topic)
     if missing := await wait(on.cluster, condition({"topic": topic.name}), WAIT_S):
         raise WaitTimedOut(missing)
     return state.topic_row(on.cluster, state.newest_image(on.cluster)[topic.name])

@@ -20,6 +20,7 @@ from anabranch.control.front.spread_rule import NO_SUSPEND
 from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic
 from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, TopicRow
+from anabranch.control.topic_creation import create_after_deletion
 from anabranch.control.topic_routes import (
     NOT_ORDERED,
     RECORDS_MAX,
@@ -125,7 +126,7 @@ async def create_topic(on: Front, request: ControlRequest) -> TopicRow:
     """Create a topic, and respond when every partition has a leader."""
     topic = new_topic(request)
     async with on.admin() as admin:
-        await admin.create_topics([topic])
+        await create_after_deletion(admin, topic)
     if missing := await on.wait(condition({"topic": topic.name}), WAIT_S):
         raise WaitTimedOut(missing)
     return await get_topic(on, dataclasses.replace(request, words={"topic": topic.name}))
