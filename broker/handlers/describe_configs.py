@@ -48,6 +48,13 @@ from anabranch.protocol.apis.describe_configs import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 DYNAMIC_BROKER_LOGGER: Final = 6
+UNAUTHORIZED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 KNOWN_TYPES: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 
 
@@ -64,6 +71,7 @@ async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest)
     for resource in request.resources:
         await turns.spend()
         results.append(await describe(ctx, request, resource))
+    results.sort(key=lambda one: one.error_code in UNAUTHORIZED)  # as Kafka: their rows are the last ones
     return DescribeConfigsResponse(results=results)
 
 

@@ -29,6 +29,7 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
         for group in groups:
             if group.error_code == ErrorCode.NONE:
                 group.authorized_operations = authorized_operations(ctx, ResourceType.GROUP, group.group_id)
+    groups.sort(key=lambda one: one.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED)  # as Kafka: their rows first
     return DescribeGroupsResponse(groups=groups)
 
 

@@ -53,4 +53,5 @@ async def describe_groups(
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = authorized_operations(ctx, ResourceType.GROUP, group_id)
         groups.append(group)
+    groups.sort(key=lambda one: one.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED)  # as Kafka: their rows first
     return groups

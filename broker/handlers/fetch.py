@@ -16,6 +16,7 @@ from typing import Final
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.old_fetch import downgrade
+from anabranch.broker.handlers.refused_rows import refused_last
 from anabranch.broker.replication.fetch_reader import FIRST_VERSION_WITH_TOPIC_IDS, FetchReader
 from anabranch.broker.replication.session_fetch_reader import SessionFetchReader
 from anabranch.protocol.acls import Operation, ResourceType
@@ -54,6 +55,8 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
         session_id = open_session(ctx, request, responses, is_follower=reading.follower >= 0)
     if ctx.version < FIRST_VERSION_WITH_ZSTD:
         await downgrade(ctx, request, responses)
+    if reading.refuses:
+        responses = refused_last(responses)
     endpoints = reading.hints.endpoints(ctx.peer.listener)
     return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
 

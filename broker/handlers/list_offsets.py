@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.dispatch.auth_helper import authorize
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.handlers.refused_rows import unauthorized_last
 from anabranch.broker.storage.segments import TimestampedOffset, first_of_unreadable, iter_search
 from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD, YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
@@ -65,7 +66,7 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
                 )
         if rows or not once:
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
-    return ListOffsetsResponse(topics=topics)
+    return ListOffsetsResponse(topics=unauthorized_last(topics))
 
 
 async def offset_of(

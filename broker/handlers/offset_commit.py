@@ -7,7 +7,7 @@ concerns the group and is set for each partition, because the response has no ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from anabranch.broker.config.broker_settings import INT64_MAX
@@ -15,7 +15,8 @@ from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOff
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import zookeeper_offsets
-from anabranch.broker.handlers.topic_ids import identify, name_them
+from anabranch.broker.handlers.refused_rows import refused_first
+from anabranch.broker.handlers.topic_ids import name_them
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -29,63 +30,78 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
+Topic = tuple[str, bytes]
+"""The name of a topic, empty if no topic has its id, and its id, zero before v10."""
+
 
 @handles(OffsetCommitRequest, versions="0-10")
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Resolve topic ids (v10), and commit."""
-    if ctx.version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return await commit(ctx, request)
-    request.topics, unknown = name_them(ctx.services.metadata.image, request.topics)
-    response = await commit(ctx, request)
-    identify(response.topics, request.topics)
-    response.topics += make_response(unknown, lambda *_: ErrorCode.UNKNOWN_TOPIC_ID).topics
-    return response
-
-
-async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit the valid offsets; answered when they are replicated."""
+    """Commit the valid offsets; answered when they are stored."""
     if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
-        return make_response(request.topics, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if ctx.version == 0:
-        return await zookeeper_offsets.commit(ctx, request)
-    now_ms = ctx.services.now_ms()
-    accepted: dict[TopicPartition, CommittedOffset] = {}
-    refused: dict[TopicPartition, ErrorCode] = {}
+        return answered(request, {}, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        name_them(ctx.services.metadata.image, request.topics)
+    refused: dict[tuple[Topic, int], ErrorCode] = {}
+    accepted: dict[TopicPartition, OffsetCommitRequestPartition] = {}
     for topic in request.topics:
         for one in topic.partitions:
-            if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
-                refused[topic.name, one.partition_index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif ctx.services.metadata.partition(topic.name, one.partition_index) is None:
-                refused[topic.name, one.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = refusal(ctx, topic, one.partition_index)
+            if code is ErrorCode.NONE:
+                accepted[topic.name, one.partition_index] = one
             else:
-                accepted[topic.name, one.partition_index] = value_of(one, request.retention_time_ms, now_ms)
-    outcome = ErrorCode.NONE
-    if accepted:
-        try:
-            too_long = await ctx.services.groups.offsets.commit(request, accepted, version=ctx.version)
-            refused |= dict.fromkeys(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
-        except KafkaError as error:
-            outcome = error.code
-    return make_response(request.topics, lambda topic, index: refused.get((topic, index), outcome))
+                refused[(topic.name, topic.topic_id), one.partition_index] = code
+    codes = await commit(ctx, request, accepted) if accepted else {}
+    return answered(request, refused, lambda name, index: codes[name, index])
 
 
-def make_response(
-    topics: list[OffsetCommitRequestTopic], code_of: Callable[[str, int], ErrorCode]
+def refusal(ctx: RequestContext, topic: OffsetCommitRequestTopic, index: int) -> ErrorCode:
+    """Return why a partition is refused before anything is stored; NONE if it is not."""
+    if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic.name:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if ctx.services.metadata.partition(topic.name, index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+async def commit(
+    ctx: RequestContext, request: OffsetCommitRequest, accepted: dict[TopicPartition, OffsetCommitRequestPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    """Store the offsets of these partitions; return the code of each."""
+    if ctx.version == 0:
+        return {key: await zookeeper_offsets.commit(ctx, request.group_id, *key, one) for key, one in accepted.items()}
+    now_ms = ctx.services.now_ms()
+    values = {key: value_of(one, request.retention_time_ms, now_ms) for key, one in accepted.items()}
+    try:
+        too_long = await ctx.services.groups.offsets.commit(request, values, version=ctx.version)
+    except KafkaError as error:
+        return dict.fromkeys(accepted, error.code)
+    return dict.fromkeys(accepted, ErrorCode.NONE) | dict.fromkeys(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+
+
+def answered(
+    request: OffsetCommitRequest,
+    refused: Mapping[tuple[Topic, int], ErrorCode],
+    code_of: Callable[[str, int], ErrorCode],
 ) -> OffsetCommitResponse:
-    """Return the response with the code of each partition."""
+    """Return the response with the code of each partition, refused partitions first."""
+    requested = [
+        ((topic.name, topic.topic_id), one.partition_index) for topic in request.topics for one in topic.partitions
+    ]
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
+                name=topic[0],
+                topic_id=topic[1],
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=one.partition_index, error_code=code_of(topic.name, one.partition_index)
+                        partition_index=index, error_code=refused.get((topic, index)) or code_of(topic[0], index)
                     )
-                    for one in topic.partitions
+                    for index in indexes
                 ],
             )
-            for topic in topics
+            for topic, indexes in refused_first(requested, refused).items()
         ]
     )
 

@@ -6,9 +6,9 @@ GROUP_SUBSCRIBED_TO_TOPIC; one without a committed offset succeeds. With an erro
 
 from __future__ import annotations
 
-from anabranch.broker.coordinators.offsets.committed_offsets import TopicPartition
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.handlers.refused_rows import refused_first
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
@@ -23,7 +23,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete the valid offsets; answered when the deletion is replicated."""
     services = ctx.services
-    requested = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    requested = dict.fromkeys((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     authorize(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
     errors = {
         one: ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -36,22 +36,25 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         if one not in errors and services.metadata.partition(*one) is None
     }
     existing = [one for one in requested if one not in errors]
-    outcome = ErrorCode.NONE
+    refused = set(errors)
+    outcome, rows = ErrorCode.NONE, []
     try:
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         consumed = await services.groups.offsets.delete_unconsumed(request.group_id, existing)
-    except KafkaError as refused:
-        outcome = refused.code
+    except KafkaError as error:
+        outcome = error.code
     else:
         errors |= dict.fromkeys(existing, ErrorCode.NONE)
         errors |= dict.fromkeys(consumed, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-    return OffsetDeleteResponse(error_code=outcome, topics=rows(errors) if outcome is ErrorCode.NONE else [])
-
-
-def rows(errors: dict[TopicPartition, ErrorCode]) -> list[OffsetDeleteResponseTopic]:
-    """Return the rows of the response, by topic."""
-    topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    for (topic, index), error in errors.items():
-        topics.setdefault(topic, []).append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
-    return [OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+        rows = [
+            OffsetDeleteResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=errors[name, index])
+                    for index in indexes
+                ],
+            )
+            for name, indexes in refused_first(requested, refused).items()
+        ]
+    return OffsetDeleteResponse(error_code=outcome, topics=rows)

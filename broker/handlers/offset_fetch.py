@@ -147,13 +147,14 @@ def look_up(
     if topics is not None and not ctx.services.profile.answers_like_a_quorum:
         chosen = once_each(topics)
     found: list[tuple[str, list[Row]]] = []
+    unauthorized: list[tuple[str, list[Row]]] = []
     for name, indexes in chosen:
         if is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
             found.append((name, [row_of(offsets, name, index, require_stable) for index in indexes]))
         elif topics is not None:  # without named topics, hidden ones are left out
             hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            found.append((name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", hidden) for one in indexes]))
-    return ErrorCode.NONE, found
+            unauthorized.append((name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", hidden) for one in indexes]))
+    return ErrorCode.NONE, found + unauthorized
 
 
 def once_each(topics: Topics) -> Topics:

@@ -11,6 +11,7 @@ from functools import partial
 
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, answer_each, handles
+from anabranch.broker.handlers.refused_rows import unauthorized_last
 from anabranch.broker.storage.deliverable import deliverable_end
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
@@ -30,20 +31,19 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     """Find the end offset in each partition separately."""
     turns = YieldBudget()
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=await answer_each(
-                    turns,
-                    topic.partitions,
-                    partial(end_of_epoch, ctx, topic.topic, consumer=request.replica_id < 0),
-                    refuse,
-                ),
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=await answer_each(
+                turns,
+                topic.partitions,
+                partial(end_of_epoch, ctx, topic.topic, consumer=request.replica_id < 0),
+                refuse,
+            ),
+        )
+        for topic in request.topics
+    ]
+    return OffsetForLeaderEpochResponse(topics=unauthorized_last(topics))
 
 
 def end_of_epoch(

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.handlers.refused_rows import refused_first
 from anabranch.protocol.acls import Operation, ResourceType
-from anabranch.protocol.apis.offset_commit import OffsetCommitRequestPartition
 from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -63,19 +63,19 @@ def refusal_code(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorC
 
 
 def rows_of(request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]) -> TxnOffsetCommitResponse:
-    """Return the response with the code of each partition."""
+    """Return the response with the code of each partition, refused partitions first."""
+    requested = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    refused = {key for key in requested if code_of(key) in ALONE}
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
-                name=topic.name,
+                name=name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=one.partition_index, error_code=code_of((topic.name, one.partition_index))
-                    )
-                    for one in topic.partitions
+                    TxnOffsetCommitResponsePartition(partition_index=index, error_code=code_of((name, index)))
+                    for index in indexes
                 ],
             )
-            for topic in request.topics
+            for name, indexes in refused_first(requested, refused).items()
         ]
     )
 
@@ -98,9 +98,7 @@ async def commit(
     return ErrorCode.NONE
 
 
-def check_partition(
-    ctx: RequestContext, topic: str, partition: TxnOffsetCommitRequestPartition | OffsetCommitRequestPartition
-) -> ErrorCode:
+def check_partition(ctx: RequestContext, topic: str, partition: TxnOffsetCommitRequestPartition) -> ErrorCode:
     """Return the error of one partition; NONE if its offset can be committed."""
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

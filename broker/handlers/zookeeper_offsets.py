@@ -10,16 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.broker.dispatch.auth_helper import is_authorized
-from anabranch.broker.handlers.txn_offset_commit import check_partition
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import NodeExists, NoNode, ZkError
 from anabranch.protocol.acls import Operation, ResourceType
-from anabranch.protocol.apis.offset_commit import (
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
 from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
@@ -29,27 +22,31 @@ from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from anabranch.broker.dispatch.request_context import RequestContext
-    from anabranch.protocol.apis.offset_commit import OffsetCommitRequest
+    from anabranch.protocol.apis.offset_commit import OffsetCommitRequestPartition
     from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest
 
 
-async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Write each offset."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=one.partition_index,
-                        error_code=await _commit_one(ctx, request.group_id, topic.name, one),
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+async def commit(
+    ctx: RequestContext, group: str, topic: str, index: int, partition: OffsetCommitRequestPartition
+) -> ErrorCode:
+    """Write one offset; return its error code."""
+    if len(partition.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not _is_path(group):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    path, data = paths.consumer_offset(group, topic, index), b"%d" % partition.committed_offset
+    session = ctx.services.session
+    try:
+        try:
+            await session.set(path, data)
+        except NoNode:
+            try:
+                await session.create(path, data, make_parents=True)
+            except NodeExists:  # another consumer of the group created it
+                await session.set(path, data)
+    except ZkError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NONE
 
 
 async def fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -65,29 +62,6 @@ async def fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetch
             for topic in request.topics or ()
         ]
     )
-
-
-async def _commit_one(
-    ctx: RequestContext, group: str, topic: str, partition: OffsetCommitRequestPartition
-) -> ErrorCode:
-    refusal = check_partition(ctx, topic, partition)
-    if refusal is not ErrorCode.NONE:
-        return refusal
-    if not _is_path(group):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    path, data = paths.consumer_offset(group, topic, partition.partition_index), b"%d" % partition.committed_offset
-    session = ctx.services.session
-    try:
-        try:
-            await session.set(path, data)
-        except NoNode:
-            try:
-                await session.create(path, data, make_parents=True)
-            except NodeExists:  # another consumer of the group created it
-                await session.set(path, data)
-    except ZkError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return ErrorCode.NONE
 
 
 async def _fetch_one(ctx: RequestContext, group: str, topic: str, index: int) -> OffsetFetchResponsePartition:

@@ -54,8 +54,8 @@ class FetchReader:
     """One Fetch request: `read`, wait until a partition is `ready`, `read` again."""
 
     __slots__ = (
-        "broker_epoch", "committed", "enough", "follower", "hints", "left", "may_read", "metadata", "rack", "replicas",
-        "request", "room_bytes", "size", "sizes", "version", "watched",
+        "broker_epoch", "committed", "enough", "follower", "hints", "left", "may_read", "metadata", "rack", "refuses",
+        "replicas", "request", "room_bytes", "size", "sizes", "version", "watched",
     )  # fmt: skip
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, request: FetchRequest, version: int) -> None:
@@ -82,6 +82,8 @@ class FetchReader:
         """Whether the client may read a topic; None if all topics are allowed."""
         self.enough = False
         """Whether not to wait: there are enough bytes, or something to report at once."""
+        self.refuses = False
+        """Whether a partition has an error."""
 
     def read(self, *, report: bool) -> list[FetchableTopicResponse]:
         """Read every partition. `report`: count a follower's offsets; true on arrival, not after a wait."""
@@ -115,7 +117,7 @@ class FetchReader:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
             return self._read(topic, requested, report)
         except KafkaError as error:
-            self.enough = True
+            self.enough = self.refuses = True
             leader = NO_LEADER
             if error.code in HINTED and self.version >= FIRST_VERSION_WITH_LEADER_HINTS and topic is not None:
                 leader = self.hints.leader_of(topic, requested.partition)

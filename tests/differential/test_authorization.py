@@ -18,6 +18,7 @@ from anabranch.clients.security_config import make_security
 from anabranch.cluster.processes import free_ports
 from tests.broker.handlers.test_authorization import ALICE, AUTHORIZER, LISTENER, REFUSALS, ROWS, SMALL, Asking
 from tests.broker.handlers.test_authorization import coordinating as wait_until_coordinating
+from tests.broker.handlers.test_refused_rows import ORDERS, orders, prepare
 from tests.differential.kafka_server import KafkaCluster, why_absent
 from tests.secured.certificates import plain_users
 
@@ -71,3 +72,15 @@ async def test_the_rows_are_kafkas(asking: Asking) -> None:
             if refused != expected:
                 different.append(f"{row} with {count} of its rights: {sorted(refused)}, not {sorted(expected)}")
     assert different == []
+
+
+async def test_refused_rows_are_where_ours_are(asking: Asking) -> None:
+    """Kafka keeps the accepted offsets of a group, and its topics, in a map without order."""
+    await prepare(asking)
+    found = await orders(asking)
+    for api, version, _, expected in ORDERS:
+        rows = found[f"{api} v{version}"]
+        if api == "OffsetFetch":
+            assert rows[-1] == expected[-1], api
+        else:
+            assert rows == expected, api

@@ -85,6 +85,7 @@ UNORDERED: Final = frozenset(
         "TopicData.partitions",
         "TopicProduceResponse.partition_responses",
         "TransactionState.topics",
+        "TxnOffsetCommitResponseTopic.partitions",
         "WritableTxnMarkerResult.topics",
         "WriteTxnMarkersResponse.markers",
     }
