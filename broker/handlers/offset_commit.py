@@ -38,7 +38,7 @@ Topic = tuple[str, bytes]
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit the valid offsets; answered when they are stored."""
     if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
-        return answered(request, {}, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return make_response(request, {}, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS:
         name_them(ctx.services.metadata.image, request.topics)
     refused: dict[tuple[Topic, int], ErrorCode] = {}
@@ -51,7 +51,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
             else:
                 refused[(topic.name, topic.topic_id), one.partition_index] = code
     codes = await commit(ctx, request, accepted) if accepted else {}
-    return answered(request, refused, lambda name, index: codes[name, index])
+    return make_response(request, refused, lambda name, index: codes[name, index])
 
 
 def refusal(ctx: RequestContext, topic: OffsetCommitRequestTopic, index: int) -> ErrorCode:
@@ -80,7 +80,7 @@ async def commit(
     return dict.fromkeys(accepted, ErrorCode.NONE) | dict.fromkeys(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
-def answered(
+def make_response(
     request: OffsetCommitRequest,
     refused: Mapping[tuple[Topic, int], ErrorCode],
     code_of: Callable[[str, int], ErrorCode],

@@ -138,15 +138,15 @@ async def test_partitions_of_a_commit_are_refused_individually() -> None:
     async with group_world() as world:
         connection = await connect(world)
         assert commit_errors(await connection.call(commit_request({0: 1, 99: 1}))) == [
-            ErrorCode.NONE,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.NONE,
         ]
         long = await connection.call(commit_request({1: 1}, metadata="ü" * 4097))
         assert commit_errors(long) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
         wide = await connection.call(commit_request({1: 1}, metadata="\N{GRINNING FACE}" * 2049))
         assert commit_errors(wide) == [ErrorCode.OFFSET_METADATA_TOO_LARGE], "Java counts it as two"
         stranger = await connection.call(commit_request({1: 1, 99: 1}, metadata="ü" * 4097, member=("who", 1)))
-        assert commit_errors(stranger) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert commit_errors(stranger) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_MEMBER_ID]
         assert commit_errors(await connection.call(commit_request({2: 1}, metadata="ü" * 4096))) == [ErrorCode.NONE]
         assert world.groups(1).offsets.of("g").committed.keys() == {(TOPIC, 0), (TOPIC, 2)}
         await connection.close()

@@ -175,15 +175,15 @@ async def test_partition_errors_are_individual_and_group_errors_apply_to_all() -
     async with group_world() as world:
         connection, coordinator = await begin_transaction(world)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}))) == [ErrorCode.NONE, unknown]
+        assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}))) == [unknown, ErrorCode.NONE]
         assert codes_of(await connection.call(txn_commit_request({0: 1}, topic="no"))) == [unknown]
         request_count = len(coordinator.asked)
         long = "x" * 4097
-        too_large = [ErrorCode.OFFSET_METADATA_TOO_LARGE, unknown]
+        too_large = [unknown, ErrorCode.OFFSET_METADATA_TOO_LARGE]
         assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}, metadata=long))) == too_large
         assert len(coordinator.asked) == request_count
         refused = txn_commit_request({0: 1, 9: 1}, metadata=long, member=("who", 1))
-        assert codes_of(await connection.call(refused)) == [ErrorCode.UNKNOWN_MEMBER_ID, unknown]
+        assert codes_of(await connection.call(refused)) == [unknown, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 async def test_commit_to_wrong_coordinator_is_refused() -> None:
