@@ -169,7 +169,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "anabranch/dashboard/test_feed.py": (
         "what is looked at needs a cluster in which it happens, and somebody who looks",
-        "dashboard/collectors/: groups nodes rest topics",
+        "dashboard/collectors/: cluster_rows gates groups nodes rest topics",
     ),
     "anabranch/proxy/test_connection.py": (
         "one of the two ends of what is tried there",

@@ -188,6 +188,11 @@ class MemorySession(ZkSession):
         """The `ephemeral_owner` of this session's ephemerals."""
         return self._id
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the server counts the session as alive."""
+        return self._server.holds(self)
+
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
         """See ZkSession."""
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
 from anabranch.cli.main import cli
 from anabranch.clients.group_admin import commit_offsets
 from anabranch.control import state
+from anabranch.dashboard.collectors.cluster_rows import ClusterRows
 from anabranch.dashboard.collectors.shared_standings import shared_standings
 from anabranch.dashboard.feed import Feed
 from anabranch.protocol.errors import ErrorCode
@@ -131,7 +133,7 @@ async def test_control_plane_shows_positions_of_every_group_kind() -> None:
         ]
         assert (found["sharers"]["lag"], found["words"]["lag"]) == (8, 19)
         json.dumps(found)
-        page, feed = Page(), Feed(cluster, tell=lambda kind, **detail: None)
+        page, feed = Page(), Feed(partial(ClusterRows, cluster), tell=lambda kind, **detail: None)
         reading = asyncio.create_task(page.read(feed))
         try:
             await page.until(lambda rows: rows["commits/sharers"] == {"t": {"0": 4, "1": 4}})

@@ -91,4 +91,5 @@ async def serve(zookeeper: str, token: str, endpoint: ControlEndpoint) -> None:
         nodes = ",".join(map(str, front.links))
         sys.stdout.write(f"ready nodes={nodes} control={endpoint.url}\n")
         sys.stdout.flush()
+        click.echo(f"dashboard: {endpoint.url}/", err=True)
         await stop.wait()

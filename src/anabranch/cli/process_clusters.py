@@ -78,6 +78,8 @@ async def serve_processes(
                     await serving.enter_async_context(control_plane(endpoint, cluster, launcher_socket))
                 sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{controlled}\n")
                 sys.stdout.flush()
+                if endpoint is not None:
+                    complain(f"dashboard: {endpoint.url}/")
                 await stop.wait(cluster.zookeeper_ended())
         finally:
             await launcher_socket.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -25,3 +25,6 @@ class ClusterView(Protocol):
 
     def is_frozen(self, node_id: int) -> bool:
         """Whether a node is running and frozen."""
+
+    def on_node(self, listener: Callable[[Node], None]) -> None:
+        """Call `listener(node)` for every running node, and for each node that starts later."""

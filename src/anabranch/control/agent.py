@@ -35,13 +35,16 @@ if TYPE_CHECKING:
     from anabranch.broker.node.app import Node
     from anabranch.clients.security import Security
     from anabranch.controller.zk.session import ZkSession
-    from anabranch.faults.active_rule import ActiveRule
+    from anabranch.dashboard.feed import Feed
+    from anabranch.faults.active_rule import ActiveRule, RuleRow
     from anabranch.faults.rule import Rule
     from anabranch.journal.journal import Journal
 
 T = TypeVar("T")
 
 log: Final = logging.getLogger(__name__)
+
+SLOW_REQUEST: Final = "slow request"
 
 
 class AgentRow(TypedDict):
@@ -86,6 +89,7 @@ class ControlledNode:
         self._known = KnownNodes(self.node_id)
         self._crash_at = settings.crash_at
         self._node: Node | None = None
+        self._feed: Feed | None = None
         self._lease = Lease(lease_s)
         self._lease_timer: asyncio.TimerHandle | None = None
         self._rules_of_front: set[str] = set()
@@ -128,6 +132,8 @@ class ControlledNode:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         self.faults.clear()
+        if self._feed is not None:
+            await self._feed.stop()
         await self._actions.wait_settled()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -144,6 +150,28 @@ class ControlledNode:
         """The node."""
         assert self._node is not None, "the agent serves requests once its node has started"
         return self._node
+
+    @property
+    def feed(self) -> Feed:
+        """The rows that this node knows, for the dashboard of its front; made at the first request."""
+        if self._feed is None:
+            from anabranch.dashboard.collectors.cluster_rows import ClusterRows
+            from anabranch.dashboard.feed import Feed
+
+            def rules() -> Iterator[RuleRow]:
+                return (one.row() for one in self.faults)
+
+            self._feed = Feed(
+                lambda tell: ClusterRows(self.cluster, tell, rules=rules, has_all=False),
+                tell=self._on_collected,
+                has_history=False,
+            )
+        return self._feed
+
+    def _on_collected(self, kind: str, **detail: Any) -> None:
+        """Record a slow request; the front sees groups of all nodes, and reports their rebalances itself."""
+        if kind == SLOW_REQUEST:
+            self.events.publish(kind, **detail)
 
     def add_rule(self, rule: Rule, front: str = "", *, decided_by_front: bool = False) -> ActiveRule:
         """Add a rule.

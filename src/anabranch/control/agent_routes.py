@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any, Final, NoReturn, NotRequired, TypedDict
 
@@ -35,7 +36,7 @@ from anabranch.faults.rule_json import from_json
 
 SERVED_BELOW: Final = ("/v1/events", "/v1/faults", "/v1/journal")
 SERVED: Final = frozenset(
-    ("GET", path) for path in ("/v1/state", "/v1/nodes", "/v1/topics", "/v1/topics/{topic}", "/v1/groups")
+    ("GET", path) for path in ("/v1/state", "/v1/nodes", "/v1/topics", "/v1/topics/{topic}", "/v1/groups", "/v1/watch")
 )
 """Further routes, whose responses show what this node knows."""
 INSTEAD: Final[Mapping[str, str]] = {
@@ -54,6 +55,7 @@ OTHERWISE: Final = f"an agent serves one node, not a cluster; {FRONT}"
 BY_FRONT: Final = "front"
 EVENTS_BODY_BYTES_MAX: Final = 16 << 20
 ADD: Final = ("POST", "/v1/faults")
+WATCH: Final = ("GET", "/v1/watch")
 CAPABILITIES: Final = ("GET", "/v1/capabilities")
 
 
@@ -165,7 +167,20 @@ def reason_against(route: Route) -> str:
     return next((why for path, why in INSTEAD.items() if route.path.startswith(path)), OTHERWISE)
 
 
+def follow_rows(on: ControlledNode, request: ControlRequest) -> AsyncGenerator[tuple[str, Any], None]:
+    """Follow the dashboard rows that this node knows."""
+    return _row_messages(on)
+
+
+async def _row_messages(on: ControlledNode) -> AsyncGenerator[tuple[str, Any], None]:
+    async with contextlib.aclosing(on.feed.follow()) as messages:
+        async for kind, body in messages:
+            yield kind, json.loads(body)
+
+
 def _route(route: Route) -> Route:
+    if (route.method, route.path) == WATCH:
+        return dataclasses.replace(route, stream=follow_rows)
     if (route.method, route.path) == ADD:
         return dataclasses.replace(route, handler=add_fault, query=AddFaultQuery)
     reason = reason_against(route)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import dataclasses
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from anabranch.clients.admin import Admin
 from anabranch.clients.producer.producer import Producer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from anabranch.control.telemetry import ClientTelemetry
     from anabranch.control.tour_rows import TourRow
     from anabranch.dashboard.feed import Feed
+    from anabranch.faults.active_rule import RuleRow
     from anabranch.faults.faults import Faults
     from anabranch.journal.journal import Journal
 
@@ -54,6 +56,14 @@ class Controllable(Protocol):
         """Run a coroutine in the controlled object's context."""
 
 
+@runtime_checkable
+class HasDashboard(Protocol):
+    """The interface of a controllable object with a dashboard and a tour."""
+
+    def open_dashboard(self, guide: TourGuide) -> tuple[Controllable, Feed]:
+        """Make the dashboard's feed; returns the object that has it and the guide, and the feed."""
+
+
 @dataclass(frozen=True, slots=True)
 class ControlledCluster:
     """A cluster, the actions on it, and its events."""
@@ -71,6 +81,22 @@ class ControlledCluster:
     """The dashboard's feed; created at the first request."""
     guide: TourGuide | None = None
     """The tour's guide; created at the first request."""
+
+    def open_dashboard(self, guide: TourGuide) -> tuple[ControlledCluster, Feed]:
+        """See HasDashboard; the modules are loaded by the first request."""
+        from anabranch.dashboard.collectors.cluster_rows import ClusterRows
+        from anabranch.dashboard.feed import Feed
+
+        def rules() -> Iterator[RuleRow]:
+            return (one.row() for one in self.cluster.faults) if self.cluster.has_rules else iter(())
+
+        feed = Feed(
+            lambda tell: ClusterRows(self.cluster, tell, clock=self.clock, rules=rules),
+            self.clock,
+            self.events.publish,
+        )
+        self.events.on_event(feed.on_event)
+        return dataclasses.replace(self, feed=feed, guide=guide), feed
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the cluster's time; tasks that it starts have that time, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, TypedDict
 
 from anabranch.control.actions import UnknownNode
 from anabranch.control.controlled_cluster import ControlledCluster
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 DATA_SHOWN: Final = 16_384
 """The maximum number of a znode's bytes that are shown."""
+
+
+class HasFeed(Protocol):
+    """The interface of a controlled object with a dashboard."""
+
+    @property
+    def feed(self) -> Feed | None:
+        """The dashboard's feed; created at the first request."""
 
 
 class PastRowsQuery(TypedDict):
@@ -48,14 +56,14 @@ class ZnodeRow(TypedDict):
     children: list[ZnodeChildRow]
 
 
-async def get_dashboard_rows(on: ControlledCluster, request: ControlRequest) -> DashboardRows:
+async def get_dashboard_rows(on: HasFeed, request: ControlRequest) -> DashboardRows:
     """Get the current rows."""
     feed = _feed(on)
-    feed.look()
+    await feed.collect()
     return {"at": feed.now_s(), "rows": feed.rows}
 
 
-async def get_past_dashboard_rows(on: ControlledCluster, request: ControlRequest) -> DashboardRows:
+async def get_past_dashboard_rows(on: HasFeed, request: ControlRequest) -> DashboardRows:
     """Get the rows at an earlier moment."""
     text = request.query.get("at", "")
     try:
@@ -96,7 +104,7 @@ def _below(path: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}"
 
 
-def _feed(on: ControlledCluster) -> Feed:
+def _feed(on: HasFeed) -> Feed:
     assert on.feed is not None
     return on.feed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class NodeView:
     def is_frozen(self, node_id: int) -> bool:
         """False: a stopped process returns no state."""
         return False
+
+    def on_node(self, listener: Callable[[Node], None]) -> None:
+        """Call `listener(node)`: a process has the same node as long as it runs."""
+        listener(self._node)
 
 
 class KnownNodes(Collection[int]):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import ipaddress
 import json
 import logging
@@ -25,7 +24,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from anabranch.control.actions import ActionRefused, UnknownNode
-from anabranch.control.controlled_cluster import Controllable, ControlledCluster
+from anabranch.control.controlled_cluster import Controllable, HasDashboard
 from anabranch.control.json_body import check_fields, check_names, parse_object
 from anabranch.control.openapi import EVENT_STREAM, document, response_type, route_schemas
 from anabranch.control.pages import AccessControl, page_file, policy
@@ -33,12 +32,12 @@ from anabranch.control.route import FILE_BYTES_MAX, ControlRequest, Route, WaitT
 from anabranch.control.routes import ROUTES
 from anabranch.control.tour.guide import Guide
 from anabranch.control.unknown_path import unknown_path
-from anabranch.dashboard.feed import Feed
 from anabranch.faults.rule_fields import RuleFields
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from anabranch.control.events import Event
+    from anabranch.dashboard.feed import Feed
 
 T = TypeVar("T")
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -72,22 +71,20 @@ class ControlServer:
 
     def __init__(
         self,
-        controlled: ControlledCluster | Controllable,
+        controlled: Controllable,
         listener: socket.socket,
         token: str = "",
         routes: Sequence[Route] = ROUTES,
         file_bytes_max: int = FILE_BYTES_MAX,
     ) -> None:
-        """Create the server; a cluster gets the dashboard, too."""
+        """Create the server; a cluster has a dashboard, too."""
         self._routes = routes
         self._streams = {"/v1/events": self._follow}
         self._feed: Feed | None = None
         self._guide: Guide | None = None
-        if isinstance(controlled, ControlledCluster):
-            feed = self._feed = Feed(controlled.cluster, controlled.clock, controlled.events.publish)
-            controlled.events.on_event(feed.on_event)
+        if isinstance(controlled, HasDashboard):
             self._guide = Guide()
-            controlled = dataclasses.replace(controlled, feed=feed, guide=self._guide)
+            controlled, self._feed = controlled.open_dashboard(self._guide)
             self._streams["/v1/watch"] = self._watch
         self._public: set[Answer] = {self._page, self._docs, self._log_in}
         """The handlers that need no token."""

@@ -18,17 +18,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from anabranch.dashboard.collectors import nodes, rest
-from anabranch.dashboard.collectors.groups import GroupCollector
-from anabranch.dashboard.collectors.topics import TopicCollector
 from anabranch.dashboard.history import SPAN_S, History
 from anabranch.dashboard.state_delta import StateDelta, StateSheet
-from anabranch.dashboard.traffic import Traffic
 
 if TYPE_CHECKING:
-    from anabranch.broker.node.app import Node
     from anabranch.clock.cluster_clock import ClusterClock
-    from anabranch.cluster.in_process import Cluster
+    from anabranch.dashboard.row_source import RowSource, Tell
 
 log: Final = logging.getLogger(__name__)
 
@@ -57,26 +52,29 @@ class Feed:
     """Collects the state of one cluster for all pages.
 
     Args:
-        cluster: The cluster.
-        clock: Its clock, if it has its own.
-        tell: Called as `tell(kind, **detail)` for events that only a collection reveals: rebalances, gates, slow
-            requests.
+        source: Makes the source of the rows, which reports events to the given function.
+        clock: The cluster's clock, if it has its own.
+        tell: See `Tell`.
+        has_history: Whether past states are kept.
     """
 
     def __init__(
-        self, cluster: Cluster, clock: ClusterClock | None = None, tell: Callable[..., None] = lambda kind, **_: None
+        self,
+        source: Callable[[Tell], RowSource],
+        clock: ClusterClock | None = None,
+        tell: Tell = lambda kind, **_: None,
+        *,
+        has_history: bool = True,
     ) -> None:
-        self._cluster = cluster
+        self._source = source(self._changed_rows)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._sheet = StateSheet()
-        self._topics = TopicCollector(cluster)
-        self._groups = GroupCollector(cluster, self._topics, self._changed_rows)
         self._tell_event = tell
+        self._has_history = has_history
         self._untold: list[tuple[str, dict[str, Any]]] = []
         self.history = History()
         """The collected states."""
-        self._traffic: Traffic | None = None
         self._traffic_kept: deque[dict[str, Any]] = deque(maxlen=TRAFFIC_KEPT)
         self._messages: deque[Message] = deque(maxlen=MESSAGES_KEPT)
         self._events: list[Mapping[str, Any]] = []
@@ -86,7 +84,6 @@ class Feed:
         self._watchers = 0
         self._left_s: float | None = None
         self._collecting: asyncio.Task[None] | None = None
-        self._hooked = False
         self._wakeup = asyncio.Event()
 
     async def follow(self) -> AsyncGenerator[Message, None]:
@@ -95,7 +92,7 @@ class Feed:
         try:
             if self._watchers == 1:
                 self._begin()
-            self.look()
+            await self.collect()
             seen = self._number
             yield "snapshot", self._snapshot()
             while True:
@@ -121,21 +118,20 @@ class Feed:
         if self._watchers:
             self._events.append(event.row())
 
+    async def collect(self) -> StateDelta:
+        """Collect the state now, also from other processes; returns the changes."""
+        await self._source.refresh()
+        return self.look()
+
     def look(self) -> StateDelta:
-        """Collect the state now; returns the changes."""
+        """Collect the state that this process has now; returns the changes."""
         sheet = self._sheet
-        nodes.collect_nodes(self._cluster, sheet)
-        self._topics.collect(sheet)
-        self._groups.collect(sheet)
-        rest.collect_resizes(self._cluster, sheet)
-        rest.collect_transactions(self._cluster, sheet)
-        rest.collect_rules(self._cluster, sheet)
-        rest.collect_clock(self._clock, sheet)
+        self._source.collect(sheet)
         untold, self._untold = self._untold, []
         for kind, detail in untold:
             self._tell_event(kind, **detail)
         delta, at_s = sheet.take(), self.now_s()
-        if delta:
+        if delta and self._has_history:
             self.history.note(at_s, delta, sheet.rows)
         if delta or self._events:
             self._send("delta", {"at": at_s, **delta.body(), "events": self._events})
@@ -160,9 +156,7 @@ class Feed:
             self._collecting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._collecting
-        if self._traffic is not None:
-            self._traffic.stop()
-            self._traffic = None
+        self._source.close()
 
     def _snapshot(self) -> str:
         day_ms = None if self._clock is None else self._clock.day_ms()
@@ -187,13 +181,7 @@ class Feed:
 
     def _begin(self) -> None:
         self._left_s = None
-        self._traffic = Traffic(self._loop.time, self._changed_rows)
-        if not self._hooked:
-            self._hooked = True
-            self._cluster.on_node(self._on_node)
-        else:
-            for node in self._cluster.nodes.values():
-                self._on_node(node)
+        self._source.open()
         if self._collecting is None or self._collecting.done():
             self._collecting = asyncio.create_task(self._collect_while_watched(), name="dashboard")
         self._wakeup.set()
@@ -202,31 +190,28 @@ class Feed:
         self._left_s = self._loop.time()
         self._messages.clear()
         self._events.clear()
-        if self._traffic is not None:
-            self._traffic.stop()
-            self._traffic = None
-
-    def _on_node(self, node: Node) -> None:
-        if self._traffic is not None:
-            self._traffic.watch(node)
+        self._source.close()
 
     async def _collect_while_watched(self) -> None:
         """Collect while a page is open, and after bursts of events for another hour."""
-        traffic_sent_s = self._loop.time()
+        traffic_sent_s, used_s = self._loop.time(), time.thread_time()
         while self._left_s is None or self._loop.time() - self._left_s < SPAN_S:
             if not self._watchers:
                 self._wakeup.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wakeup.wait(), SPAN_S)
                 await asyncio.sleep(0 if self._watchers else QUIET_S)
-            began_s, used_s = self._loop.time(), time.thread_time()
+            began_s = self._loop.time()
             try:
+                await self._source.refresh()
+                used_s = time.thread_time()
                 self.look()
             except Exception:
                 log.exception("bug in the dashboard, retrying")
-            if self._traffic is not None and began_s - traffic_sent_s >= TRAFFIC_S:
+            due = began_s - traffic_sent_s >= TRAFFIC_S
+            if due and (traffic := self._source.take_traffic()) is not None:
                 traffic_sent_s = began_s
-                taken = {"at": self.now_s(), **self._traffic.take()}
+                taken = {"at": self.now_s(), **traffic}
                 self._traffic_kept.append(taken)
                 self._send("traffic", taken)
             await asyncio.sleep(max(PERIOD_S, (time.thread_time() - used_s) / SHARE))

@@ -46,6 +46,10 @@ class DashboardTopic(TypedDict):
     has_generations: Annotated[bool, "whether batches carry their generation"]
     min_isr: int
     cuts: Annotated[list[list[int]], "each a partition, a generation, and the offset at which it ends"]
+    starts: Annotated[
+        list[list[int | list[list[int]]]],
+        "after a resize, each a partition, and of each of its generations the number and the first leader epoch",
+    ]
     river: Annotated[DashboardLineage | None, "null if it has too many partitions for a drawing"]
 
 

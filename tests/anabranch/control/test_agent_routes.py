@@ -51,7 +51,7 @@ async def test_refused_request_says_where_it_is_possible() -> None:
             ("POST", "/v1/clock", "the time of its machine"),
             ("POST", "/v1/state/reset", "cannot stop its node"),
             ("GET", "/v1/wait?topic=t", "anabranch up --processes --control"),
-            ("GET", "/v1/watch", "serves one node, not a cluster"),
+            ("GET", "/v1/tour", "serves one node, not a cluster"),
         ):
             with pytest.raises(ControlError, match=says) as refused:
                 await on.ask(method, path, {} if method == "POST" else None)

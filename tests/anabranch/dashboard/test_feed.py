@@ -7,11 +7,13 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
 from anabranch.control import state
 from anabranch.dashboard import feed as module
+from anabranch.dashboard.collectors.cluster_rows import ClusterRows
 from anabranch.dashboard.feed import Feed
 from anabranch.dashboard.state_delta import StateDelta
 from anabranch.dashboard.traffic import TimedDispatcher
@@ -62,7 +64,10 @@ class Page:
 async def watched(brokers: int = 3, **settings: Any) -> AsyncIterator[tuple[Cluster, Feed, Page]]:
     async with Cluster(brokers, **settings) as cluster:
         page = Page()
-        feed = Feed(cluster, tell=lambda kind, **detail: page.told.append((kind, detail)))
+        feed = Feed(
+            partial(ClusterRows, cluster, rules=lambda: [one.row() for one in cluster.faults]),
+            tell=lambda kind, **detail: page.told.append((kind, detail)),
+        )
         reading = asyncio.create_task(page.read(feed))
         try:
             yield cluster, feed, page
@@ -176,7 +181,7 @@ async def test_feed_without_pages_only_checks_events(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "QUIET_S", 0.0)
     monkeypatch.setattr(module, "PERIOD_S", 0.0005)
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
-        feed, looks = Feed(cluster), list[None]()
+        feed, looks = Feed(partial(ClusterRows, cluster)), list[None]()
         look = feed.look
         monkeypatch.setattr(feed, "look", lambda: (looks.append(None), look())[1])
         feed.on_event(Event(1))
@@ -203,7 +208,7 @@ async def test_feed_without_pages_only_checks_events(monkeypatch: Any) -> None:
 
 async def test_slow_page_restarts_with_a_snapshot() -> None:
     async with Cluster(1) as cluster:
-        feed = Feed(cluster)
+        feed = Feed(partial(ClusterRows, cluster))
         async with contextlib.aclosing(feed.follow()) as messages:
             assert (await anext(messages))[0] == "snapshot"
             for number in range(module.MESSAGES_KEPT + 1):

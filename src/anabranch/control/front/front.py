@@ -26,11 +26,13 @@ from anabranch.control.front.state_merge import MergedState, merge_nodes, merge_
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security, SecurityArguments
+    from anabranch.control.controlled_cluster import TourGuide
     from anabranch.control.front.agent_client import AgentClient
     from anabranch.control.front.node_link import LinkedNode
     from anabranch.control.front.process_actions import ProcessActions
     from anabranch.control.state import ClusterStateRow, NodeRow
     from anabranch.control.wait_conditions import Condition
+    from anabranch.dashboard.feed import Feed
 
 T = TypeVar("T")
 
@@ -85,6 +87,10 @@ class Front:
         self.rules = FrontRules(self.links, self.actions, self._query)
         self._servers = servers
         self._security: SecurityArguments = {} if security is None else {"security": security}
+        self.feed: Feed | None = None
+        """The dashboard's feed; created at the first request."""
+        self.guide: TourGuide | None = None
+        """The tour's guide; created at the first request."""
         self._order = EventOrder()
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
@@ -108,6 +114,16 @@ class Front:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def open_dashboard(self, guide: TourGuide) -> tuple[Front, Feed]:
+        """See HasDashboard; the modules are loaded by the first request."""
+        from anabranch.control.front.node_rows import NodeRows
+        from anabranch.dashboard.feed import Feed
+
+        feed = self.feed = Feed(lambda tell: NodeRows(self.links, self.rules, tell), tell=self.publish)
+        self.events.on_event(feed.on_event)
+        self.guide = guide
+        return self, feed
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine."""

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.admin_routes import ADMIN_ROUTES
 from anabranch.control.capabilities import CapabilitiesRow, capabilities_row
+from anabranch.control.dashboard_routes import get_dashboard_rows, get_past_dashboard_rows
 from anabranch.control.events import EventRow
 from anabranch.control.front.front import Front
 from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
@@ -38,13 +39,10 @@ from anabranch.faults.rule_json import from_json
 
 ONE_TOPIC: Final = "/v1/topics/{topic}"
 NO_SEARCH: Final = "records are searched in the logs of one process; read them with GET /v1/topics/{topic}/records"
-NO_DASHBOARD: Final = "the dashboard shows clusters in one process; see GET /v1/state and GET /v1/events"
 REFUSED: Final[Mapping[str, str]] = {
     "/v1/nodes/{node}/session/suspend": NO_SUSPEND,
     "/v1/nodes/{node}/session/resume": NO_SUSPEND,
     "/v1/topics/{topic}/search": NO_SEARCH,
-    "/v1/watch": NO_DASHBOARD,
-    "/v1/history": NO_DASHBOARD,
     "/v1/zookeeper": "ZooKeeper is a process of its own; ask it with zkCli.sh, or `anabranch zookeeper`",
     "/v1/tour": "the tour drives clusters in one process: `anabranch tour`",
     "/v1/state/": "the data of a cluster of processes is in its directories; stop it, and copy them",
@@ -245,6 +243,7 @@ HANDLERS: Final[Mapping[str, Any]] = {
         *(kill_node, stop_node, start_node, freeze_node, thaw_node, expire_session),
         *(create_topic, delete_topic, elect_leader, resize_topic, write_records, read_records),
         *(get_faults, add_fault, get_fault, remove_fault, remove_faults, release_fault, wait_for_hits),
+        *(get_dashboard_rows, get_past_dashboard_rows),
         *FRONT_JOURNAL_HANDLERS,
         *(route.handler for route in ADMIN_ROUTES),
     )

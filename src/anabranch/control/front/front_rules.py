@@ -178,6 +178,10 @@ class FrontRules:
         await self._look()
         return [*(self._removed if removed else ()), *(one.row() for one in self._rules.values())]
 
+    def known_rows(self) -> list[RuleRow]:
+        """Every rule, in order, with the counts that are known now."""
+        return [one.row() for one in self._rules.values()]
+
     async def row(self, name: str) -> RuleRow:
         """One rule. Raises UnknownNode."""
         one = self._get(name)
@@ -253,6 +257,12 @@ class FrontRules:
         """A node has started again."""
         for one in self._rules.values():
             one.on_replaced(link.node_id)
+
+    def on_row(self, node_id: int, row: RuleRow) -> None:
+        """A node reports the counts of a rule."""
+        one = self._rules.get(row["name"])
+        if one is not None and node_id in one.applied:
+            one.reported(node_id, row)
 
     def on_hit(self, name: str, node_id: int, at_s: float) -> int | None:
         """A node reports a hit; returns the hits on all nodes, as far as they are known; None for an earlier rule."""
@@ -333,9 +343,7 @@ class FrontRules:
 
         async def look(link: Linked) -> None:
             for row in await link.client.ask("GET", FAULTS):
-                one = self._rules.get(row["name"])
-                if one is not None and link.node_id in one.applied:
-                    one.on_report(link.node_id, row)
+                self.on_row(link.node_id, row)
 
         if self._rules:
             await self._each(self._links, look)

@@ -1,7 +1,7 @@
-"""Collects groups for the dashboard: members, assignments, committed offsets and closed gates.
+"""Collects groups for the dashboard: members, assignments and committed offsets.
 
 The page computes lag from committed offsets and high watermarks; for share groups, start offsets replace committed
-offsets. Only groups whose journal, state or topics have changed are read.
+offsets. Only groups whose journal or state have changed are read.
 """
 
 from __future__ import annotations
@@ -12,40 +12,33 @@ from typing import TYPE_CHECKING, Any
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
-from anabranch.clients.group_gates import closed_gates
 from anabranch.dashboard.collectors.shared_standings import shared_standings
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.classic_groups.members import Member
     from anabranch.broker.coordinators.consumer_groups.member import Member as Assigned
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
     from anabranch.broker.coordinators.share_groups.share_group import ShareMember
-    from anabranch.cluster.in_process import Cluster
-    from anabranch.dashboard.collectors.topics import TopicCollector
+    from anabranch.cluster.cluster_view import ClusterView
     from anabranch.dashboard.state_delta import StateSheet
 
 Tell = Callable[..., None]
 Mark = tuple[Any, ...]
 """A version of the inputs of a group's rows: equal marks mean unchanged rows."""
-Sources = tuple[Any, ...]
-"""A version of the inputs of a group's gates."""
 
 
 class GroupCollector:
     """Collects the rows of groups, and caches them between collections."""
 
-    def __init__(self, cluster: Cluster, topics: TopicCollector, tell: Tell) -> None:
-        """`tell` is called for rebalances and gates, with their details."""
+    def __init__(self, cluster: ClusterView, tell: Tell) -> None:
+        """`tell` is called for rebalances, with their details."""
         self._cluster = cluster
-        self._topics = topics
         self._tell = tell
         self._looked = False
         self._marks: dict[str, Mark] = {}
-        self._gates: dict[str, tuple[Sources, dict[str, Any]]] = {}
 
     def collect(self, sheet: StateSheet) -> None:
         """Put rows for each group that a running coordinator has loaded."""
@@ -70,10 +63,6 @@ class GroupCollector:
             if name in shared:
                 starts = {place: state.start_offset for place, state in shared[name].items()}
                 sheet.put(f"commits/{name}", by_topic(starts))
-            self._look_at_gates(sheet, name, slot, mark)
-        for name in self._gates.keys() - slots.keys():
-            del self._gates[name]
-        sheet.keep("gate", {key for _, gates in self._gates.values() for key in gates})
         self._marks = marks
         self._looked = True
 
@@ -111,42 +100,6 @@ class GroupCollector:
         sheet.put(f"group/{name}", row)
         if not isinstance(group, ShareGroup):
             sheet.put(f"commits/{name}", by_topic({place: at.offset for place, at in slot.offsets.committed.items()}))
-
-    def _look_at_gates(self, sheet: StateSheet, name: str, slot: GroupEntry, mark: Mark) -> None:
-        names = dict.fromkeys(topic for topic, _ in slot.offsets.committed)
-        topics = [topic for topic in map(self._topics.resized_topic, names) if topic is not None]
-        sources = (mark, *((topic, self._topics.ends(topic)) for topic in topics))
-        known = self._gates.get(name)
-        if known is not None and known[0] == sources:
-            return
-        committed = (
-            {TopicPartition(*place): at.offset for place, at in slot.offsets.committed.items()} if topics else {}
-        )
-        found = {}
-        for topic in topics:
-            for gate in closed_gates(topic, self._topics.ends(topic), committed, None):
-                index = gate.partition.partition
-                found[f"gate/{name}/{topic.name}/{index}"] = {
-                    "group": name,
-                    "topic": topic.name,
-                    "partition": index,
-                    "generation": gate.generation,
-                    "offset": gate.offset,
-                    "waits": [[one.partition.partition, one.end, one.committed] for one in gate.blockers],
-                }
-        for key, row in found.items():
-            sheet.put(key, row)
-        before = {} if known is None else known[1]
-        self._tell_of_gates("gate closed", found, before)
-        self._tell_of_gates("gate opened", before, found)
-        self._gates[name] = sources, found
-
-    def _tell_of_gates(self, kind: str, there: Mapping[str, Any], others: Mapping[str, Any]) -> None:
-        for key, row in there.items():
-            if key not in others:
-                self._tell(
-                    kind, **{name: row[name] for name in ("group", "topic", "partition", "generation", "offset")}
-                )
 
 
 def by_topic(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:

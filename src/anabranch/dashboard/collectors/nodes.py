@@ -8,11 +8,11 @@ from anabranch.controller.zk.memory import Link, MemorySession
 
 if TYPE_CHECKING:
     from anabranch.broker.node.app import Node
-    from anabranch.cluster.in_process import Cluster
+    from anabranch.cluster.cluster_view import ClusterView
     from anabranch.dashboard.state_delta import StateSheet
 
 
-def collect_nodes(cluster: Cluster, sheet: StateSheet) -> None:
+def collect_nodes(cluster: ClusterView, sheet: StateSheet) -> None:
     """Put a row for each node, running or not."""
     for node_id in cluster.node_ids:
         host, port = cluster.address(node_id)
@@ -23,10 +23,10 @@ def collect_nodes(cluster: Cluster, sheet: StateSheet) -> None:
         sheet.put(f"node/{node_id}", row)
 
 
-def _running(cluster: Cluster, node: Node) -> dict[str, Any]:
+def _running(cluster: ClusterView, node: Node) -> dict[str, Any]:
     services, controller, session = node.services, node.controller, node.services.session
     link = session.link if isinstance(session, MemorySession) else Link.CONNECTED
-    held = not isinstance(session, MemorySession) or cluster.zookeeper.holds(session)
+    held = not isinstance(session, MemorySession) or session.is_held
     return {
         "state": "frozen" if cluster.is_frozen(node.settings.node_id) else "alive",
         "rack": node.settings.rack,

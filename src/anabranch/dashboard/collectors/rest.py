@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from anabranch.controller import resize
 
 if TYPE_CHECKING:
     from anabranch.clock.cluster_clock import ClusterClock
-    from anabranch.cluster.in_process import Cluster
+    from anabranch.cluster.cluster_view import ClusterView
     from anabranch.controller.model import Topic
     from anabranch.controller.state import ClusterState
     from anabranch.dashboard.state_delta import StateSheet
+    from anabranch.faults.active_rule import RuleRow
 
 
-def collect_resizes(cluster: Cluster, sheet: StateSheet) -> None:
+def collect_resizes(cluster: ClusterView, sheet: StateSheet) -> None:
     """Put a row for each topic with a resize in progress, with its step."""
     rows = {}
     for node in cluster.nodes.values():
@@ -46,7 +48,7 @@ def _resize(state: ClusterState, topic: Topic) -> dict[str, Any]:
     }
 
 
-def collect_transactions(cluster: Cluster, sheet: StateSheet) -> None:
+def collect_transactions(cluster: ClusterView, sheet: StateSheet) -> None:
     """Put a row for each transactional id that a running coordinator has loaded."""
     keys = set()
     for node_id, node in cluster.nodes.items():
@@ -69,9 +71,9 @@ def collect_transactions(cluster: Cluster, sheet: StateSheet) -> None:
     sheet.keep("transaction", keys)
 
 
-def collect_rules(cluster: Cluster, sheet: StateSheet) -> None:
+def collect_rules(rules: Iterable[RuleRow], sheet: StateSheet) -> None:
     """Put a row for each rule, with its hits."""
-    rows = {f"rule/{one.rule.name}": one.row() for one in cluster.faults} if cluster.has_rules else {}
+    rows = {f"rule/{one['name']}": one for one in rules}
     sheet.keep("rule", rows)
     for key, row in rows.items():
         sheet.put(key, row)

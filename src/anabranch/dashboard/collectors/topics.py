@@ -19,7 +19,7 @@ from anabranch.protocol.lineage import KeyEpoch, Lineage
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, PartitionImage, TopicImage
     from anabranch.broker.replication.partition import Partition
-    from anabranch.cluster.in_process import Cluster
+    from anabranch.cluster.cluster_view import ClusterView
     from anabranch.dashboard.state_delta import StateSheet
 
 Place = tuple[str, int]
@@ -31,7 +31,7 @@ DRAWN_MAX: Final = 128
 class TopicCollector:
     """Collects the rows of topics, and caches them between collections."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._images: dict[int, ClusterImage] = {}
         self._topics: dict[str, TopicImage] = {}
@@ -156,11 +156,13 @@ class TopicCollector:
             "has_generations": image.has_generations,
             "min_isr": image.min_insync_replicas,
             "cuts": [],
+            "starts": [],
             "river": _river(image.base, image.history),
         }
         topic = self.resized_topic(image.name)
         if topic is not None:
             row["cuts"] = [[one.partition, one.generation, end] for one, end in sorted(self.ends(topic).items())]
+            row["starts"] = [[one.index, [list(start) for start in one.gen_start]] for one in topic.partitions.values()]
         return row
 
 

@@ -1,9 +1,9 @@
 // The frame of the page: where one is, what the link does, and the timeline below everything.
 import { act, Done } from "./act.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
-import { connect, goTo, onChange, store } from "./store.js";
+import { connect, goTo, onChange, reason, store } from "./store.js";
 import { Timeline } from "./timeline.js";
-import { plural, timeOfDay } from "./ui.js";
+import { Empty, plural, timeOfDay } from "./ui.js";
 import { Access } from "./views/access.js";
 import { Cluster } from "./views/cluster.js";
 import { Events } from "./views/events.js";
@@ -26,8 +26,8 @@ const VIEWS = [
   ["rules", "Rules", Rules, () => store.of("rule").size],
   ["events", "Events", Events],
   ["access", "Access", Access],
-  ["zookeeper", "ZooKeeper", Znodes],
-  ["tour", "Tour", Tours],
+  ["zookeeper", "ZooKeeper", Znodes, null, "GET /v1/zookeeper"],
+  ["tour", "Tour", Tours, null, "POST /v1/tour/{story}"],
 ];
 
 function decoded(text) {
@@ -115,15 +115,17 @@ function Frame() {
   }, []);
   const nav = useNavigation(place.name);
   if (store.link === "locked") return html`<${Login} />`;
-  const [, title, View] = VIEWS.find(([one]) => one === place.name);
+  const [, title, View, , needs] = VIEWS.find(([one]) => one === place.name);
+  const why = needs && reason(needs);
   document.title = `${title} · Anabranch`;
   const dead = [...store.of("node").values()].filter((one) => one.state !== "alive").length;
   return html`<div class="frame">
     <nav aria-label="Views" ref=${nav}>
       <div class="brand"><img src="/dashboard/mark.svg" alt="" /><span>Anabranch</span></div>
-      ${VIEWS.map(([one, label, , count]) => {
+      ${VIEWS.map(([one, label, , count, needed]) => {
+        const off = needed && reason(needed);
         const shown = one === "cluster" && dead ? html`<span class="count bad" title=${`${plural(dead, "node")} down`}>${dead} down</span>` : count && count() ? html`<span class="count">${count().toLocaleString("en")}</span>` : null;
-        return html`<a key=${one} href=${`#/${one}`} aria-current=${one === place.name ? "page" : undefined}>${label}${shown}</a>`;
+        return html`<a key=${one} href=${`#/${one}`} aria-current=${one === place.name ? "page" : undefined} class=${off ? "off" : ""} title=${off || undefined}>${label}${shown}</a>`;
       })}
       <div class="foot">
         <span><i class=${`dot ${store.link === "live" ? "alive" : store.link === "lost" ? "dead" : ""}`}></i> ${{ live: "live", lost: "connection lost", connecting: "connecting" }[store.link]}</span>
@@ -133,7 +135,7 @@ function Frame() {
     <main tabindex="0" aria-label=${title}>
       <${TourBar} />
       <${Banner} />
-      ${store.link === "connecting" && !store.of("node").size ? html`<p class="muted">Connecting…</p>` : html`<${View} rest=${place.rest} />`}
+      ${store.link === "connecting" && !store.of("node").size ? html`<p class="muted">Connecting…</p>` : why ? html`<div class="title"><h1>${title}</h1></div><${Empty} title="Not possible with this kind of cluster">${why}<//>` : html`<${View} rest=${place.rest} />`}
     </main>
     <${Timeline} />
     <${Done} />

@@ -43,6 +43,7 @@ export const store = {
   version: 0,
   events: [],
   traffic: [],
+  refused: new Map(), // "POST /v1/clock": why this kind of cluster cannot do it
   live: new Rows({}),
   then: null,
 
@@ -101,6 +102,17 @@ function addEvents(events) {
   if (store.events.length > EVENTS_KEPT) store.events.splice(0, store.events.length - EVENTS_KEPT);
 }
 
+// Why this kind of cluster cannot serve a request, or has no rules of a kind; empty if it can.
+export const reason = (name) => store.refused.get(name) || "";
+
+async function learnReasons() {
+  const answer = await fetch("/v1/capabilities").catch(() => null);
+  if (!answer?.ok) return;
+  const told = await answer.json();
+  store.refused = new Map([...told.requests, ...told.rules].filter((one) => !one.possible).map((one) => [one.name, one.reason]));
+  changed();
+}
+
 let source = null;
 let again = 0;
 
@@ -117,6 +129,7 @@ export function connect() {
     hear(told.at);
     store.link = "live";
     changed();
+    learnReasons();
     const newest = store.events.length ? store.events[store.events.length - 1].number : 0;
     const answer = await fetch(`/v1/events?after=${newest}`);
     if (answer.ok) {

@@ -1,6 +1,6 @@
 // Small parts that every view uses, and how numbers, times and places are written.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
-import { store } from "./store.js";
+import { reason, store } from "./store.js";
 
 export const number = (value) => (value === null || value === undefined || value < 0 ? "–" : value.toLocaleString("en"));
 
@@ -41,6 +41,12 @@ export function Node({ id, title }) {
 
 export function Pill({ kind = "", children, title }) {
   return html`<span class=${`pill ${kind}`} title=${title}>${children}</span>`;
+}
+
+// A button that is disabled, with the reason, where this kind of cluster cannot serve the request `needs`.
+export function Act({ needs, children, ...rest }) {
+  const why = reason(needs);
+  return html`<button ...${rest} disabled=${Boolean(why) || rest.disabled} title=${why || rest.title} aria-description=${why || undefined}>${children}</button>`;
 }
 
 export function Empty({ title, children }) {

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -24,6 +25,7 @@ class Served:
 
     on: OnAgents
     client: ControlClient
+    url: str
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         """One request, made in a thread, as of another process."""
@@ -39,7 +41,7 @@ class Served:
 async def served() -> AsyncIterator[Served]:
     endpoint = ControlEndpoint(Address("127.0.0.1", 0), "")
     async with on_agents(journal=100) as on, endpoint.serve(on.front, lambda: FRONT_ROUTES), asyncio.timeout(60):
-        yield Served(on, ControlClient(endpoint.url))
+        yield Served(on, ControlClient(endpoint.url), endpoint.url)
 
 
 async def test_topics_and_records_as_in_a_cluster_in_one_process(served: Served) -> None:
@@ -90,6 +92,16 @@ async def test_rules_have_the_responses_and_refusals_of_a_cluster_in_one_process
     assert (await served.refusal("GET", "/v1/faults/rule-1"))[0] == 404
 
 
+async def test_dashboard_is_served_with_rows_of_now_and_of_the_past(served: Served) -> None:
+    now = await served.ask("GET", "/v1/watch")
+    assert {now["rows"][f"node/{one}"]["state"] for one in (1, 2)} == {"alive"}
+    await served.ask("POST", "/v1/topics", {"topic": "t"})
+    assert "topic/t" in (await served.ask("GET", "/v1/watch"))["rows"]
+    assert "topic/t" not in (await served.ask("GET", f"/v1/history?at={now['at']}"))["rows"]
+    page = await asyncio.to_thread(lambda: urlopen(f"{served.url}/").read())
+    assert b"Anabranch" in page
+
+
 async def test_event_that_has_just_happened_is_in_the_response(served: Served) -> None:
     served.on.front.publish("node killed", node=1)
     assert (await served.ask("GET", "/v1/events"))[-1]["kind"] == "node killed"
@@ -101,7 +113,6 @@ async def test_event_that_has_just_happened_is_in_the_response(served: Served) -
         ("POST", "/v1/nodes/1/session/suspend", "a process cannot be disconnected from ZooKeeper"),
         ("POST", "/v1/state/reset", "the data of a cluster of processes is in its directories"),
         ("GET", "/v1/clock", "processes have the time of their machine"),
-        ("GET", "/v1/watch", "the dashboard shows clusters in one process"),
     ],
 )
 async def test_what_processes_cannot_do_is_refused_with_the_reason(

@@ -4,7 +4,7 @@ import { familyOf, toldAll } from "../kinds.js";
 import { html, useRef, useState } from "../lib.js";
 import { fold } from "../series.js";
 import { store } from "../store.js";
-import { Dialog, Empty, Node, nodeColor, number, Panel, Pill, plural, rate, Stat, timeOfDay, useTick } from "../ui.js";
+import { Act, Dialog, Empty, Node, nodeColor, number, Panel, Pill, plural, rate, Stat, timeOfDay, useTick } from "../ui.js";
 import { Clock, States } from "./deeds.js";
 
 const SIZE = { w: 560, h: 440, x: 280, y: 232, r: 158, node: 50 };
@@ -32,7 +32,7 @@ export function Cluster() {
   const requests = traffic ? Object.values(traffic.nodes).reduce((sum, one) => sum + one, 0) / traffic.span : 0;
   return html`<div class="title"><h1>Cluster</h1>
       <span class="lead">${plural(nodes.filter((one) => one.state === "alive").length, "node")} of ${nodes.length} alive</span>
-      <div class="acts"><button onClick=${() => setAsked("cut")}>Cut a link…</button><button onClick=${() => setAsked("clock")}>Clock…</button><button onClick=${() => setAsked("states")}>Snapshots…</button></div></div>
+      <div class="acts"><${Act} needs="link" onClick=${() => setAsked("cut")}>Cut a link…<//><${Act} needs="POST /v1/clock" onClick=${() => setAsked("clock")}>Clock…<//><${Act} needs="POST /v1/state/snapshots/{name}" onClick=${() => setAsked("states")}>Snapshots…<//></div></div>
     <div class="grid">
       <${Panel} label="At a glance"><dl class="stats">
         <${Stat} name="controller" value=${controller ? html`node ${controller.node} <small>epoch ${controller.controller_epoch}</small>` : "none"} kind=${controller ? "" : "bad"} />
@@ -143,7 +143,7 @@ function Card({ one, leads }) {
       ? html`<p class="muted">This node is down. Its logs are kept: when it starts, it uses the same port and catches up.</p>`
       : html`<p class="facts"><span>${one.roles.join(", ")}</span>${one.rack && html`<span>rack ${one.rack}</span>`}<span>leads ${plural(leads, "partition")}</span><span>registration epoch ${number(one.broker_epoch)}</span>
         <span>session <span class="mono">${one.session}</span></span><span>${plural(one.connections, "connection")}</span><span>${traffic ? rate((traffic.nodes[one.node] || 0) / traffic.span) : "–"} requests a second</span></p>`}
-    <div class="acts">${deeds.map(([what, label, kind]) => html`<button key=${what} class=${`small ${kind || ""}`} aria-label=${`${label}, node ${one.node}`} onClick=${() => doToNode(one.node, what)}>${label}</button>`)}</div>
+    <div class="acts">${deeds.map(([what, label, kind]) => html`<${Act} key=${what} needs=${`POST /v1/nodes/{node}/${what}`} class=${`small ${kind || ""}`} aria-label=${`${label}, node ${one.node}`} onClick=${() => doToNode(one.node, what)}>${label}<//>`)}</div>
   </article>`;
 }
 

@@ -1,7 +1,7 @@
 // Dialogs for what is done to the whole cluster: its clock and its state.
 import { act, ask } from "../act.js";
 import { html, useEffect, useState } from "../lib.js";
-import { Dialog, number } from "../ui.js";
+import { Act, Dialog, number } from "../ui.js";
 
 export function Clock({ onClose }) {
   const [clock, setClock] = useState(null);
@@ -42,6 +42,6 @@ export function States({ onClose }) {
       <td><span class="acts"><button class="small" onClick=${() => act({ title: `Restore ${one.snapshot}`, path: path(one.snapshot, "/restore"), python: `control.snapshots.restore(${JSON.stringify(one.snapshot)})` })}>Restore</button>
       <button class="small danger" onClick=${async () => { await act({ title: `Forget ${one.snapshot}`, method: "DELETE", path: path(one.snapshot), python: `control.snapshots.remove(${JSON.stringify(one.snapshot)})` }); look(); }}>Forget</button></span></td></tr>`)}</tbody></table></div>` : html`<p class="muted">There is no snapshot yet.</p>`}
       <small class="help">Restoring closes all connections.</small></fieldset>
-    <fieldset><legend>Reset</legend><div class="ask"><small class="help" style="flex:1">As after the start: no topics, groups or rules. Connections are closed.</small><button class="danger" onClick=${() => act({ title: "Reset the cluster", path: "/v1/state/reset", python: "control.reset()" })}>Reset all</button></div></fieldset>
+    <fieldset><legend>Reset</legend><div class="ask"><small class="help" style="flex:1">As after the start: no topics, groups or rules. Connections are closed.</small><${Act} needs="POST /v1/state/reset" class="danger" onClick=${() => act({ title: "Reset the cluster", path: "/v1/state/reset", python: "control.reset()" })}>Reset all<//></div></fieldset>
   <//>`;
 }

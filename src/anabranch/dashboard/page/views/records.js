@@ -2,13 +2,25 @@
 import { act, ask, python } from "../act.js";
 import { html, useEffect, useState } from "../lib.js";
 import { pretty, readHeaders, shown, withZone } from "../record_text.js";
-import { store } from "../store.js";
+import { reason, store } from "../store.js";
 import { Dialog, number, Pill } from "../ui.js";
 
 const FIELDS = [
   ["key", "key has", "customer-7"], ["value", "value has", '"amount"'], ["header", "header", "trace or trace=ab"],
   ["offset", "offset", "120"], ["from", "from", "15m or 2026-11-23T10:00"], ["to", "to", "5m"],
 ];
+
+// The last records of one partition or of all, newest first, where records cannot be searched.
+async function lastOf(path, partition, count) {
+  const chosen = partition === undefined ? Array.from({ length: count }, (_, at) => at) : [partition];
+  const limit = Math.max(1, Math.floor(50 / chosen.length));
+  const answers = await Promise.all(chosen.map((one) => ask(`${path}/records?partition=${one}&limit=${limit}`)));
+  const failed = answers.find(({ ok }) => !ok);
+  if (failed) return failed;
+  const records = answers.flatMap(({ told }, at) => told.records.map((one) => ({ ...one, partition: Number(chosen[at]) })));
+  records.sort((a, b) => b.timestamp - a.timestamp || b.offset - a.offset);
+  return { ok: true, told: { records, before: "", without_leader: [] } };
+}
 
 export function Records({ topic, partition, onClose }) {
   const [query, setQuery] = useState(partition === undefined ? {} : { partition });
@@ -18,9 +30,11 @@ export function Records({ topic, partition, onClose }) {
   const [missing, setMissing] = useState([]);
   const [busy, setBusy] = useState(true);
   const path = `/v1/topics/${encodeURIComponent(topic)}`;
+  const noSearch = reason("GET /v1/topics/{topic}/search");
+  const count = store.row(`topic/${topic}`)?.partitions ?? 1;
   const look = async (more) => {
     setBusy(true);
-    const { ok, told } = await ask(`${path}/search?${new URLSearchParams({ ...query, limit: "50", ...(more ? { before } : {}) })}`);
+    const { ok, told } = noSearch ? await lastOf(path, query.partition, count) : await ask(`${path}/search?${new URLSearchParams({ ...query, limit: "50", ...(more ? { before } : {}) })}`);
     setBusy(false);
     setError(ok ? "" : told.error);
     if (!ok) return;
@@ -35,11 +49,10 @@ export function Records({ topic, partition, onClose }) {
     const form = new FormData(event.target);
     setQuery(Object.fromEntries(["partition", ...FIELDS.map(([name]) => name)].map((name) => [name, (form.get(`find-${name}`) ?? "").trim()]).map(([name, one]) => [name, name === "from" || name === "to" ? withZone(one) : one]).filter(([, one]) => one !== "")));
   };
-  const count = store.row(`topic/${topic}`)?.partitions ?? 1;
   return html`<${Dialog} title=${`Records of ${topic}`} onClose=${onClose} wide>
     <form class="fields finding" role="search" onSubmit=${find}>
       <label>partition<select name="find-partition"><option value="">all ${count}</option>${Array.from({ length: count }, (_, at) => html`<option key=${at} value=${at} selected=${at === partition}>${at}</option>`)}</select></label>
-      ${FIELDS.map(([name, label, example]) => html`<label key=${name}>${label}<input name=${`find-${name}`} placeholder=${example} inputmode=${name === "offset" ? "numeric" : "text"} /></label>`)}
+      ${FIELDS.map(([name, label, example]) => html`<label key=${name}>${label}<input name=${`find-${name}`} placeholder=${example} disabled=${Boolean(noSearch)} title=${noSearch || undefined} inputmode=${name === "offset" ? "numeric" : "text"} /></label>`)}
       <button class="primary">Find</button></form>
     ${error && html`<p class="error" role="alert">${error}</p>`}
     ${missing.length > 0 && html`<p class="error" role="alert">Without the partitions that have no leader: ${missing.join(", ")}.</p>`}
