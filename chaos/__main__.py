@@ -24,8 +24,8 @@ from anabranch.chaos.audited import AuditCompanion, AuditFailed
 from anabranch.chaos.control import SOCKET_NAME
 from anabranch.chaos.members import MemberFailed
 from anabranch.chaos.nodes import FoundNode, NotFound
-from anabranch.chaos.proxy import ANYBODY
 from anabranch.cluster.control_socket import OrderRefused, send_order
+from anabranch.cluster.link_proxy import ANYBODY
 from anabranch.cluster.process_registry import start_node
 from anabranch.cluster.processes import is_stopped
 from anabranch.cluster.zookeeper_sessions import NoSession

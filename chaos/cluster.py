@@ -18,11 +18,11 @@ from typing import Final
 
 from anabranch.broker.config.listeners import Listener
 from anabranch.chaos.control import SOCKET_NAME, Control
-from anabranch.chaos.proxy import Proxy
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.cluster import zookeeper_sessions
 from anabranch.cluster.ensemble import LocalEnsemble
+from anabranch.cluster.link_proxy import Proxy
 from anabranch.cluster.process_registry import LauncherSocket
 from anabranch.cluster.processes import (
     FIRST_CONTROLLER_ID,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from anabranch.chaos.proxy import ANYBODY, KINDS, LinkFault, Proxy
 from anabranch.cluster.control_socket import ControlSocket, OrderRefused
+from anabranch.cluster.link_proxy import ANYBODY, KINDS, LinkFault, Proxy
 
 SOCKET_NAME: Final = "proxy.control"
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from anabranch.chaos import disk
-from anabranch.chaos.proxy import CLIENT, LinkFault
 from anabranch.chaos.scene import LOOKING_FAILED, Scene, hands_on
+from anabranch.cluster.link_proxy import CLIENT, LinkFault
 from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed
 from anabranch.cluster.zookeeper import ZooKeeperUnavailable
 from anabranch.cluster.zookeeper_sessions import NoSession, active_controller, resign_active_controller

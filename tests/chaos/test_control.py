@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from anabranch.chaos.control import Control
-from anabranch.chaos.proxy import Proxy
 from anabranch.cluster.control_socket import OrderRefused
+from anabranch.cluster.link_proxy import Proxy
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.chaos.cluster import ChaosCluster
-from anabranch.chaos.proxy import LinkFault
+from anabranch.cluster.link_proxy import LinkFault
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
 

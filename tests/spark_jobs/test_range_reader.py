@@ -7,7 +7,7 @@ import threading
 import pytest
 from confluent_kafka import Consumer
 
-from anabranch.chaos.proxy import Direction, Link, LinkFault, Proxy
+from anabranch.cluster.link_proxy import Direction, Link, LinkFault, Proxy
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.spark_jobs import range_reader
 from anabranch.spark_jobs.range_reader import LostRecords, RangeReader

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from anabranch.chaos.proxy import LinkFault, Proxy, sender_of
+from anabranch.cluster.link_proxy import LinkFault, Proxy, sender_of
 
 PRODUCE, FETCH, ALTER_PARTITION = 0, 1, 56
 
