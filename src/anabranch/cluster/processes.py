@@ -32,6 +32,7 @@ from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.cluster.launched_agent import LOOPBACK, AgentOptions, LaunchedAgent
 from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
+from anabranch.cluster.zookeeper_links import ZooKeeperLinks
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.host_port import format_host_port
 from anabranch.runtime.private_files import write_private_file
@@ -305,6 +306,8 @@ class ProcessCluster(Startable):
         self._agents = agents
         self._zookeeper = zookeeper
         self._server: LocalZooKeeper | None = None
+        self.zookeeper_links: ZooKeeperLinks | None = None
+        """The nodes' links to ZooKeeper, if the nodes have agents."""
         self._lock: DirectoryLock | None = None
 
     @property
@@ -334,6 +337,8 @@ class ProcessCluster(Startable):
         if self._zookeeper == "local":
             self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
             await self._server.__aenter__()
+        if self._agents is not None:
+            self.zookeeper_links = ZooKeeperLinks(self.zookeeper)
         ports = iter(free_ports(self._host, len(self._roles) * max(len(self._listening), 1)))
         agent_ports = iter([] if self._agents is None else free_ports(LOOPBACK, len(self._roles)))
         for place, (node_id, roles) in enumerate(self._roles.items()):
@@ -348,7 +353,7 @@ class ProcessCluster(Startable):
                 port=first.port if first is not None else self._port + place if self._port else next(ports),
                 listeners=listeners,
                 directory=self.directory,
-                zookeeper=self.zookeeper,
+                zookeeper=await links.open(node_id) if (links := self.zookeeper_links) else self.zookeeper,
                 properties=self._properties_of(node_id),
                 log_level=self._log_level,
                 metrics_port=None if self._metrics_port is None else self._metrics_port + place,
@@ -383,6 +388,8 @@ class ProcessCluster(Startable):
         """Stop all nodes, then ZooKeeper."""
         # All at once: with every broker stopping, leaderships have nowhere to move.
         await asyncio.gather(*(node.kill() for node in self.nodes.values()))
+        if self.zookeeper_links is not None:
+            await self.zookeeper_links.close()
         if self._server is not None:
             server, self._server = self._server, None
             await server.__aexit__(None, None, None)

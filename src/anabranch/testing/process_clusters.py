@@ -134,8 +134,11 @@ def start_processes(settings: ProcessSettings) -> StartedCluster:
 
 
 def release(cluster: RunningCluster) -> None:
-    """Remove the rules and thaw the frozen nodes, so that no client waits for them."""
+    """Remove the rules, thaw the frozen nodes and resume suspended sessions, so that no client waits for them."""
     cluster.faults.clear()
+    for node in cluster.nodes.values():
+        with contextlib.suppress(ControlError):  # it is not cut off
+            node.resume_session()
     for row in cluster.control.state()["nodes"]:
         if row.get("frozen"):
             cluster.nodes[row["node"]].thaw()

@@ -254,7 +254,8 @@ def anabranch_processes(request: pytest.FixtureRequest, anabranch_clusters: Clus
     """A cluster of real processes with a real ZooKeeper, emptied before each test.
 
     `nodes[2].kill()` is SIGKILL. The cluster starts in seconds, and runs until a test has other settings. Before each
-    test, dead nodes are started, and topics and groups deleted. After it, rules are removed, and frozen nodes thawed.
+    test, dead nodes are started, and topics and groups deleted. After it, rules are removed, frozen nodes thawed, and
+    suspended sessions resumed.
     `@pytest.mark.anabranch(brokers=, ...)` sets what it sets for `anabranch`, except the listeners.
 
     Returns:

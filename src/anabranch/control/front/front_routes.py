@@ -17,7 +17,7 @@ from anabranch.control.events import EventRow
 from anabranch.control.front.front import Front
 from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
 from anabranch.control.front.front_records import read_partition, topic_named
-from anabranch.control.front.spread_rule import NO_SUSPEND
+from anabranch.control.front.process_actions import NO_LINKS
 from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic
 from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, TopicRow
@@ -40,8 +40,6 @@ from anabranch.faults.rule_json import from_json
 ONE_TOPIC: Final = "/v1/topics/{topic}"
 NO_SEARCH: Final = "records are searched in the logs of one process; read them with GET /v1/topics/{topic}/records"
 REFUSED: Final[Mapping[str, str]] = {
-    "/v1/nodes/{node}/session/suspend": NO_SUSPEND,
-    "/v1/nodes/{node}/session/resume": NO_SUSPEND,
     "/v1/topics/{topic}/search": NO_SEARCH,
     "/v1/zookeeper": "ZooKeeper is a process of its own; ask it with zkCli.sh, or `anabranch zookeeper`",
     "/v1/tour": "the tour drives clusters in one process: `anabranch tour`",
@@ -50,12 +48,18 @@ REFUSED: Final[Mapping[str, str]] = {
     "/v1/telemetry": "the metrics that clients push stay in their broker, which writes them to its log",
 }
 """The beginnings of refused paths -> the reason."""
+NEED_LINKS: Final = ("/v1/nodes/{node}/session/suspend", "/v1/nodes/{node}/session/resume")
+"""The paths that need the nodes' links to ZooKeeper, which only the front of a launcher has."""
 
 
 async def get_capabilities(on: Front, request: ControlRequest) -> CapabilitiesRow:
     """Get what is possible here."""
-    refused = {"node=suspend": NO_SUSPEND}
-    return capabilities_row(((one.method, one.path, reason_against(one)) for one in FRONT_ROUTES), refused)
+    no_links = "" if on.actions.can_suspend else NO_LINKS
+    rows = [
+        (one.method, one.path, reason_against(one) or (no_links if one.path in NEED_LINKS else ""))
+        for one in FRONT_ROUTES
+    ]
+    return capabilities_row(rows, {"node=suspend": no_links})
 
 
 async def get_state(on: Front, request: ControlRequest) -> ClusterStateRow:
@@ -103,6 +107,18 @@ async def thaw_node(on: Front, request: ControlRequest) -> NodeRow:
 async def expire_session(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.expire_session."""
     await on.actions.expire_session(request.node)
+    return await on.node(request.node)
+
+
+async def suspend_session(on: Front, request: ControlRequest) -> NodeRow:
+    """See ProcessActions.suspend_session."""
+    await on.actions.suspend_session(request.node)
+    return await on.node(request.node)
+
+
+async def resume_session(on: Front, request: ControlRequest) -> NodeRow:
+    """See ProcessActions.resume_session."""
+    await on.actions.resume_session(request.node)
     return await on.node(request.node)
 
 
@@ -240,7 +256,7 @@ HANDLERS: Final[Mapping[str, Any]] = {
             wait_for_state,
             get_events,
         ),
-        *(kill_node, stop_node, start_node, freeze_node, thaw_node, expire_session),
+        *(kill_node, stop_node, start_node, freeze_node, thaw_node, expire_session, suspend_session, resume_session),
         *(create_topic, delete_topic, elect_leader, resize_topic, write_records, read_records),
         *(get_faults, add_fault, get_fault, remove_fault, remove_faults, release_fault, wait_for_hits),
         *(get_dashboard_rows, get_past_dashboard_rows),

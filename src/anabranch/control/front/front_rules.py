@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.front.agent_client import ASK_S, AgentUnreachable
+from anabranch.control.front.process_actions import NO_LINKS
+from anabranch.control.front.rule_actions import SUSPEND, NodeActions, RuleActions
 from anabranch.control.front.spread_rule import OWN_ACTIONS, SpreadRule, refuse_unsupported
 from anabranch.control.route import WaitTimedOut
 from anabranch.faults.faults import REMOVED_KEPT, Faults
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from anabranch.control.front.agent_client import AgentClient
     from anabranch.faults.active_rule import RuleRow
     from anabranch.faults.rule import Rule
-    from anabranch.protocol.topic_partition import TopicPartition
 
 log: Final = logging.getLogger(__name__)
 
@@ -56,84 +57,6 @@ class Linked(Protocol):
         """Whether the agent can answer now."""
 
 
-class NodeActions(Protocol):
-    """The interface of the actions on nodes."""
-
-    async def kill(self, node_id: int) -> None:
-        """Kill a node."""
-
-    async def stop(self, node_id: int) -> None:
-        """Stop a node."""
-
-    async def start(self, node_id: int) -> None:
-        """Start a node."""
-
-    async def freeze(self, node_id: int) -> None:
-        """Freeze a node."""
-
-    async def thaw(self, node_id: int) -> None:
-        """Resume a frozen node."""
-
-    async def expire_session(self, node_id: int) -> None:
-        """Expire a node's session."""
-
-    @property
-    def frozen_on_request(self) -> Collection[int]:
-        """The nodes that are frozen by an action, and not by a rule."""
-
-
-class RuleActions:
-    """Applies the actions of rules that reach further than the node of the hit; see `FaultActions`."""
-
-    def __init__(self, actions: NodeActions) -> None:
-        self._actions = actions
-        self.hit_at = -1
-        """The node of the present hit: it applies some actions to itself."""
-        self._under_way: set[asyncio.Task[None]] = set()
-
-    def check_can_freeze(self) -> None:
-        """Accept: a process can be stopped."""
-
-    def apply(self, what: str, node_id: int) -> None:
-        """Apply an action to a node, unless the node of the hit does it itself."""
-        if node_id == self.hit_at and what in OWN_ACTIONS:
-            return
-        action = self._actions.expire_session if what == "expire" else getattr(self._actions, what)
-        self._begin(action(node_id))
-
-    def undo(self, what: str, node_id: int) -> None:
-        """Thaw a node that a rule froze."""
-        if what == FREEZE:
-            self._begin(self.thaw(node_id))
-
-    async def thaw(self, node_id: int) -> None:
-        """Thaw a node that a rule froze, if it is still frozen."""
-        if node_id not in self._actions.frozen_on_request:
-            with contextlib.suppress(ActionRefused):
-                await self._actions.thaw(node_id)
-
-    def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
-        """Do nothing: the node of the hit requests the election."""
-
-    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run work in the background."""
-        self._begin(work())
-
-    async def wait_settled(self) -> None:
-        """Wait for all actions in the background."""
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.log(logging.DEBUG if isinstance(error, ActionRefused) else logging.WARNING, "rule: %s", error)
-
-
 class FrontRules:
     """The rules of one cluster.
 
@@ -152,11 +75,17 @@ class FrontRules:
         self._links = links
         self._query = query
         self.actions = RuleActions(actions)
-        self._known = Faults(sorted(links), self.actions, refuse=refuse_unsupported)
+        self._known = Faults(sorted(links), self.actions, refuse=self._refuse)
         self._rules: dict[str, SpreadRule] = {}
         self._removed: deque[RuleRow] = deque(maxlen=REMOVED_KEPT)
         self._turn = asyncio.Lock()
         self._hit = asyncio.Event()
+
+    def _refuse(self, rule: Rule) -> None:
+        """Raise InvalidRule if a rule is not possible here."""
+        refuse_unsupported(rule)
+        if rule.node == SUSPEND and not self.actions.can_suspend:
+            raise InvalidRule(NO_LINKS)
 
     async def add(self, rule: Rule) -> RuleRow:
         """Add a rule, and respond when every node that is up has it. Raises InvalidRule."""

@@ -25,7 +25,10 @@ async def launched_front(cluster: ProcessCluster, launcher: LauncherSocket) -> A
         addresses = [cluster.inter_broker_address(one) for one in cluster.brokers]
         return ",".join(format_host_port(host, port) for host, port in addresses)
 
+    links = cluster.zookeeper_links
     async with contextlib.AsyncExitStack() as stack:
+        if links is not None:
+            stack.callback(links.heal_all)  # nodes need ZooKeeper to stop in order
         http = await stack.enter_async_context(open_http())
 
         def client_of(node_id: int) -> AgentClient:
@@ -36,7 +39,7 @@ async def launched_front(cluster: ProcessCluster, launcher: LauncherSocket) -> A
         front = Front(
             cluster.nodes,
             client_of,
-            lambda publish: ProcessActions(cluster.nodes, launcher.start, cluster.zookeeper, publish),
+            lambda publish: ProcessActions(cluster.nodes, launcher.start, cluster.zookeeper, publish, links),
             servers,
             cluster.security,
         )

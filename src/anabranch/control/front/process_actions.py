@@ -1,4 +1,4 @@
-"""Actions on node processes: SIGKILL, SIGTERM, SIGSTOP, SIGCONT, start again, and the end of their ZooKeeper sessions.
+"""Actions on node processes: SIGKILL, SIGTERM, SIGSTOP, SIGCONT, start again, and their ZooKeeper sessions.
 
 Names, events and refusals are those of `control.actions`. The differences come from real processes: a killed or frozen
 node keeps its ZooKeeper session until the session's timeout, so the controller elects new leaders that much later.
@@ -19,8 +19,27 @@ NOTICE_S: Final = 2.0
 """How long the kernel may take to show that a process is stopped or goes on."""
 POLL_S: Final = 0.005
 
+NO_LINKS: Final = (
+    "this front has not started the nodes, so their connections to ZooKeeper do not pass it; freeze the node, "
+    "or expire its session"
+)
+"""Why a front without links to ZooKeeper cannot suspend sessions."""
+
 Publish = Callable[..., None]
 """Records an event: `publish(kind, **detail)`."""
+
+
+class CutLinks(Protocol):
+    """The interface of the nodes' links to ZooKeeper."""
+
+    def is_cut(self, node_id: int) -> bool:
+        """Whether a node is cut off from ZooKeeper."""
+
+    def cut(self, node_id: int) -> None:
+        """Cut a node off, until `heal`."""
+
+    def heal(self, node_id: int) -> None:
+        """Let a node connect again."""
 
 
 class ProcessHandle(Protocol):
@@ -52,6 +71,7 @@ class ProcessActions:
         start: Starts an ended node, and returns when it is ready. Raises OrderRefused.
         zookeeper: The connect string of the ensemble.
         publish: Records an event.
+        links: The nodes' links to ZooKeeper; None if they do not pass this process.
     """
 
     def __init__(
@@ -60,14 +80,23 @@ class ProcessActions:
         start: Callable[[int], Awaitable[Any]],
         zookeeper: str,
         publish: Publish,
+        links: CutLinks | None = None,
     ) -> None:
         self._processes = processes
         self._start = start
         self._zookeeper = zookeeper
         self._publish = publish
+        self._links = links
         self._turns = {node_id: asyncio.Lock() for node_id in processes}
         self.frozen_on_request: set[int] = set()
         """The nodes that are frozen by an action, and not by a rule."""
+        self.suspended_on_request: set[int] = set()
+        """The nodes whose sessions are suspended by an action, and not by a rule."""
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether sessions can be suspended here."""
+        return self._links is not None
 
     async def kill(self, node_id: int) -> None:
         """Kill a node with SIGKILL. Raises UnknownNode, or ActionRefused if it is not running."""
@@ -76,13 +105,19 @@ class ProcessActions:
             self.frozen_on_request.discard(node_id)
             self._publish("node killed", node=node_id)
             await process.kill()
+            self._reconnect(node_id)
 
     async def stop(self, node_id: int) -> None:
-        """Stop a node with SIGTERM. Raises UnknownNode, or ActionRefused if it is stopped or frozen."""
+        """Stop a node with SIGTERM. Raises UnknownNode, or ActionRefused if it is stopped, frozen or cut off."""
         async with self._turn(node_id):
             process = self._running(node_id)
             if process.frozen:
                 raise ActionRefused(f"node {node_id} is frozen and cannot stop in order; thaw it first, or kill it")
+            if self._is_cut(node_id):
+                raise ActionRefused(
+                    f"node {node_id} is cut off from ZooKeeper and cannot stop in order; resume its session first, "
+                    "or kill it"
+                )
             self._publish("node stopping", node=node_id)
             await process.stop()
             self._publish("node stopped", node=node_id)
@@ -96,6 +131,7 @@ class ProcessActions:
                 )
             if self._processes[node_id].running:
                 raise ActionRefused(f"node {node_id} is already running")
+            self._reconnect(node_id)
             self._publish("node starting", node=node_id)
             try:
                 await self._start(node_id)
@@ -103,13 +139,14 @@ class ProcessActions:
                 raise ActionRefused(str(error)) from None
             self._publish("node started", node=node_id)
 
-    async def freeze(self, node_id: int) -> None:
+    async def freeze(self, node_id: int, *, by_rule: bool = False) -> None:
         """Stop a node's process with SIGSTOP. Raises UnknownNode, or ActionRefused if it is stopped or frozen."""
         async with self._turn(node_id):
             process = self._running(node_id)
             if process.frozen:
                 raise ActionRefused(f"node {node_id} is already frozen")
-            self.frozen_on_request.add(node_id)
+            if not by_rule:
+                self.frozen_on_request.add(node_id)
             self._publish("node frozen", node=node_id)
             process.signal(signal.SIGSTOP)
             await _until(lambda: process.frozen or not process.running)
@@ -135,6 +172,40 @@ class ProcessActions:
                 await expire(self._zookeeper, session)
             except NoSession as error:
                 raise ActionRefused(str(error)) from None
+
+    async def suspend_session(self, node_id: int, *, by_rule: bool = False) -> None:
+        """Cut a node off from ZooKeeper until `resume_session`. Raises UnknownNode or ActionRefused."""
+        async with self._turn(node_id):
+            links = self._needs_links()
+            self._running(node_id)
+            if links.is_cut(node_id):
+                raise ActionRefused(f"node {node_id} is already cut off from ZooKeeper")
+            if not by_rule:
+                self.suspended_on_request.add(node_id)
+            self._publish("session suspended", node=node_id)
+            links.cut(node_id)
+
+    async def resume_session(self, node_id: int) -> None:
+        """Let a node reach ZooKeeper again; its session may have expired. Raises UnknownNode or ActionRefused."""
+        async with self._turn(node_id):
+            if not self._needs_links().is_cut(node_id):
+                raise ActionRefused(f"node {node_id} is not cut off from ZooKeeper")
+            self._publish("session resumed", node=node_id)
+            self._reconnect(node_id)
+
+    def _needs_links(self) -> CutLinks:
+        if self._links is None:
+            raise ActionRefused(NO_LINKS)
+        return self._links
+
+    def _is_cut(self, node_id: int) -> bool:
+        return self._links is not None and self._links.is_cut(node_id)
+
+    def _reconnect(self, node_id: int) -> None:
+        """End a cut: a process that has ended, or starts, has no session that is suspended."""
+        self.suspended_on_request.discard(node_id)
+        if self._links is not None:
+            self._links.heal(node_id)
 
     def require_node(self, node_id: int) -> None:
         """Raise UnknownNode if there is no such node."""

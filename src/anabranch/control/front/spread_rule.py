@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 OWN_ACTIONS: Final = (KILL, "stop", FREEZE)
 """The actions that a node applies to its own process at the moment of the hit."""
-NO_SUSPEND: Final = (
-    "a process cannot be disconnected from ZooKeeper from outside; use node=freeze, or node=expire for its session"
-)
 AT_A_STEP: Final = (
     "a step is decided in its node, where only kill, stop and freeze of that node are possible: leave out {field}"
 )
@@ -31,8 +28,6 @@ AT_A_STEP: Final = (
 
 def refuse_unsupported(rule: Rule) -> None:
     """Raise InvalidRule if a rule is not possible in a cluster of processes."""
-    if rule.node == "suspend":
-        raise InvalidRule(NO_SUSPEND)
     if rule.step and rule.node and rule.node not in OWN_ACTIONS:
         raise InvalidRule(AT_A_STEP.format(field=f"node={rule.node}"))
     if rule.step and rule.on:

@@ -34,10 +34,16 @@ class RecordedActions:
 
     done: list[tuple[str, int]] = field(default_factory=list)
     frozen_on_request: set[int] = field(default_factory=set)
+    suspended_on_request: set[int] = field(default_factory=set)
+    can_suspend: bool = True
+    by_rule: list[str] = field(default_factory=list)
+    """The actions that are told to come from a rule."""
 
     def __getattr__(self, name: str) -> Any:
-        async def act(node_id: int) -> None:
+        async def act(node_id: int, *, by_rule: bool = False) -> None:
             self.done.append((name, node_id))
+            if by_rule:
+                self.by_rule.append(name)
 
         return act
 

@@ -14,6 +14,7 @@ from anabranch.control.client import ControlClient
 from anabranch.control.control_error import ControlError
 from anabranch.control.endpoint import Address, ControlEndpoint
 from anabranch.control.front.front_routes import FRONT_ROUTES, HANDLERS, REFUSED
+from anabranch.control.front.process_actions import NO_LINKS
 from anabranch.control.openapi import document, operation_id
 from anabranch.control.routes import ROUTES
 from tests.anabranch.control.front.fronts import OnAgents, on_agents
@@ -110,7 +111,6 @@ async def test_event_that_has_just_happened_is_in_the_response(served: Served) -
 @pytest.mark.parametrize(
     ("method", "path", "reason"),
     [
-        ("POST", "/v1/nodes/1/session/suspend", "a process cannot be disconnected from ZooKeeper"),
         ("POST", "/v1/state/reset", "the data of a cluster of processes is in its directories"),
         ("GET", "/v1/clock", "processes have the time of their machine"),
     ],
@@ -124,6 +124,18 @@ async def test_what_processes_cannot_do_is_refused_with_the_reason(
     name = f"{method} {path.replace('/1/', '/{node}/')}"
     (row,) = [one for one in capabilities["requests"] if one["name"] == name]
     assert (row["possible"], row["reason"]) == (False, text)
+
+
+async def test_front_without_links_to_zookeeper_says_that_it_cannot_suspend(served: Served) -> None:
+    possible = {"POST /v1/nodes/{node}/session/suspend", "POST /v1/nodes/{node}/session/resume", "node=suspend"}
+    for expected in (True, False):
+        served.on.actions.can_suspend = expected
+        found = await served.ask("GET", "/v1/capabilities")
+        rows = {one["name"]: one for one in (*found["requests"], *found["rules"]) if one["name"] in possible}
+        assert {name: rows[name]["possible"] for name in possible} == dict.fromkeys(possible, expected)
+        assert all(one["reason"] == ("" if expected else NO_LINKS) for one in rows.values())
+    rule = {"api": "Produce", "node": "suspend"}
+    assert (await served.refusal("POST", "/v1/faults", rule)) == (400, NO_LINKS)
 
 
 def test_every_route_of_a_cluster_is_served_or_refused() -> None:

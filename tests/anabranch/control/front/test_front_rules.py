@@ -165,6 +165,29 @@ async def test_nodes_that_a_rule_froze_go_on_when_it_is_released() -> None:
         assert on.actions.done == [("freeze", 2), ("thaw", 2)]
 
 
+async def test_session_that_a_rule_suspended_goes_on_when_the_rule_is_removed() -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        await on.with_topic()
+        await on.front.rules.add(rule(node="suspend", on=(2,), times=1))
+        await on.metadata_error(1)
+        await on.front.rules.wait_hits("r", 1, 30)
+        await on.front.rules.remove("r")
+        await on.front.rules.actions.settled()
+        assert on.actions.done == [("suspend_session", 2), ("resume_session", 2)]
+
+
+async def test_session_that_was_suspended_on_request_is_not_resumed_by_a_rule() -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        await on.with_topic()
+        await on.front.rules.add(rule(node="suspend", on=(2,), times=1))
+        await on.metadata_error(1)
+        await on.front.rules.wait_hits("r", 1, 30)
+        on.actions.suspended_on_request.add(2)
+        await on.front.rules.remove("r")
+        await on.front.rules.actions.settled()
+        assert on.actions.done == [("suspend_session", 2)]
+
+
 async def test_node_that_was_frozen_on_request_is_not_resumed_by_a_rule() -> None:
     async with on_agents() as on, asyncio.timeout(60):
         on.actions.frozen_on_request.add(1)

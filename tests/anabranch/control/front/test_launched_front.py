@@ -6,19 +6,23 @@ import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anabranch.cluster.zookeeper import LocalZooKeeper
 from anabranch.control.client import ControlClient
 from anabranch.control.control_error import ControlError
+from anabranch.faults.rule_fields import RuleFields
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
-SESSION_MS = 2000
+SESSION_MS = 3000
+WAIT_S = 60.0
 
 
 @dataclass
@@ -48,14 +52,17 @@ def up(local_zookeeper: LocalZooKeeper, tmp_path_factory: pytest.TempPathFactory
         [sys.executable, "-m", "anabranch.cli.main", "up", *words], stdout=subprocess.PIPE, stderr=None, text=True
     )
     assert process.stdout is not None
-    ready = process.stdout.readline()
-    assert " control=http://127.0.0.1:" in ready, ready
-    control = ControlClient(ready.split("control=")[1].strip(), "secret")
-    control.create_topic("t", 1, replicas=2)
-    yield Up(control, data_dir)
-    process.terminate()
-    assert process.wait(60) == 0
-    process.stdout.close()
+    try:
+        ready = process.stdout.readline()
+        assert " control=http://127.0.0.1:" in ready, ready
+        control = ControlClient(ready.split("control=")[1].strip(), "secret")
+        control.create_topic("t", 1, replicas=2)
+        yield Up(control, data_dir)
+    finally:
+        process.terminate()
+        status = process.wait(60)
+        process.stdout.close()
+    assert status == 0
 
 
 @contextlib.contextmanager
@@ -67,6 +74,13 @@ def producing(up: Up) -> Iterator[None]:
     yield
     thread.join(60)
     assert stored
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Look until something is so, which no wait of the control plane is about."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < deadline_s
 
 
 def restart(up: Up) -> None:
@@ -120,6 +134,59 @@ def test_session_that_expires_gives_the_node_a_new_broker_epoch(up: Up) -> None:
     while epoch() == before:
         pass
     up.control.wait_for(topic="t", isr="2+", timeout_s=60)
+
+
+def test_leader_that_cannot_reach_zookeeper_is_replaced_and_follows_when_it_can(up: Up) -> None:
+    (partition,) = up.control.ask("GET", "/v1/topics/t")["partitions"]
+    leader, other = partition["leader"], 3 - partition["leader"]
+    up.control.nodes[leader].suspend_session()
+    assert leader not in up.down(), "its process runs on"
+    up.control.wait_for(topic="t", partition=0, leader=other, timeout_s=60)
+    up.control.nodes[leader].resume_session()
+    up.control.wait_for(topic="t", isr="2+", timeout_s=60)
+    kinds = [(one["kind"], one.get("node")) for one in up.control.events()]
+    assert kinds.index(("session suspended", leader)) < kinds.index(("session resumed", leader))
+
+
+def test_session_that_a_rule_suspends_goes_on_when_the_rule_is_removed(up: Up) -> None:
+    newest = up.control.events()[-1]["number"]
+    with up.control.faults(api="Produce", topic="t", node="suspend", on=2, times=1) as rule:
+        up.control.produce("t", "x")
+        rule.wait_hit()
+        until(lambda: any(one["kind"] == "session suspended" for one in up.control.events(newest)))
+        with pytest.raises(ControlError, match="node 2 is cut off from ZooKeeper and cannot stop in order"):
+            up.control.nodes[2].stop()
+    up.control.wait_for(topic="t", isr="2+", timeout_s=60)
+    up.control.nodes[2].suspend_session()  # it was resumed
+    up.control.nodes[2].resume_session()
+    up.control.wait_for(topic="t", isr="2+", timeout_s=60)
+
+
+@pytest.mark.parametrize("effect", [{"hold": True}, {"disconnect": "before"}])
+def test_follower_whose_link_to_the_leader_is_broken_replicates_nothing(up: Up, effect: dict[str, Any]) -> None:
+    """The follower has open connections, which the rule affects as well as new ones."""
+
+    def partition() -> dict[str, Any]:
+        (found,) = up.control.ask("GET", "/v1/topics/t")["partitions"]
+        return dict(found)
+
+    def ends() -> dict[int, int]:
+        return {row["node"]: row["end"] for row in partition()["replicas"]}
+
+    up.control.produce("t", "x")
+    leader, before = partition()["leader"], ends()
+    follower = 3 - leader
+    assert before[follower] == before[leader] == partition()["high_watermark"]
+    link = [f"{leader}:{follower}", f"{follower}:{leader}"]
+    rule: RuleFields = {"link": link, "api": "Fetch", **effect}  # type: ignore[typeddict-item]
+    with up.control.faults(**rule) as broken:
+        broken.wait_hit()  # from now on no Fetch of the follower is under way
+        with producing(up):
+            until(lambda: ends()[leader] > before[leader])
+            assert ends()[follower] == before[follower]
+            assert partition()["high_watermark"] == before[leader], "it is not acknowledged"
+            broken.remove()
+    assert partition()["high_watermark"] == before[leader] + 1
 
 
 def test_token_of_an_agent_is_on_no_command_line(up: Up) -> None:

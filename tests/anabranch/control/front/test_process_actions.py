@@ -14,6 +14,7 @@ import pytest
 
 from anabranch.cluster.control_socket import OrderRefused
 from anabranch.cluster.processes import NodeProcess
+from anabranch.cluster.zookeeper_links import ZooKeeperLinks
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.front.process_actions import ProcessActions
 
@@ -40,6 +41,7 @@ class Told:
 
     actions: ProcessActions
     nodes: dict[int, Sleeper]
+    links: ZooKeeperLinks
     events: list[tuple[str, int]]
 
 
@@ -53,9 +55,9 @@ async def on(tmp_path: Any) -> AsyncIterator[Told]:
 
     for one in nodes.values():
         await one.start()
-    yield Told(
-        ProcessActions(nodes, start, "127.0.0.1:1", lambda kind, node: events.append((kind, node))), nodes, events
-    )
+    links = ZooKeeperLinks("127.0.0.1:1")
+    actions = ProcessActions(nodes, start, "127.0.0.1:1", lambda kind, node: events.append((kind, node)), links)
+    yield Told(actions, nodes, links, events)
     for one in nodes.values():
         with contextlib.suppress(ProcessLookupError):
             await one.kill()
@@ -75,6 +77,48 @@ async def test_stopped_node_ends_in_order(on: Told) -> None:
     await on.actions.stop(2)
     assert on.nodes[2].process is not None and on.nodes[2].process.returncode == 0
     assert on.events == [("node stopping", 2), ("node stopped", 2)]
+
+
+async def test_suspended_session_is_cut_off_until_it_is_resumed(on: Told) -> None:
+    await on.actions.suspend_session(1)
+    assert on.links.is_cut(1) and not on.links.is_cut(2)
+    with pytest.raises(ActionRefused, match="node 1 is already cut off from ZooKeeper"):
+        await on.actions.suspend_session(1)
+    with pytest.raises(ActionRefused, match="node 1 is cut off from ZooKeeper and cannot stop in order"):
+        await on.actions.stop(1)
+    await on.actions.resume_session(1)
+    assert not on.links.is_cut(1)
+    with pytest.raises(ActionRefused, match="node 1 is not cut off from ZooKeeper"):
+        await on.actions.resume_session(1)
+    assert on.events == [("session suspended", 1), ("session resumed", 1)]
+
+
+async def test_killed_node_is_cut_off_no_longer_and_starts_again(on: Told) -> None:
+    await on.actions.suspend_session(1)
+    await on.actions.kill(1)
+    assert not on.links.is_cut(1) and not on.actions.suspended_on_request
+    on.links.cut(1)
+    await on.actions.start(1)
+    assert not on.links.is_cut(1)
+
+
+async def test_what_a_rule_does_is_not_taken_for_a_request(on: Told) -> None:
+    await on.actions.freeze(1, by_rule=True)
+    await on.actions.suspend_session(2, by_rule=True)
+    assert not on.actions.frozen_on_request and not on.actions.suspended_on_request
+    await on.actions.thaw(1)
+    await on.actions.resume_session(2)
+    await on.actions.freeze(1)
+    await on.actions.suspend_session(2)
+    assert (on.actions.frozen_on_request, on.actions.suspended_on_request) == ({1}, {2})
+    await on.actions.thaw(1)
+
+
+async def test_front_without_links_cannot_suspend(on: Told) -> None:
+    actions = ProcessActions(on.nodes, on.nodes[1].start, "127.0.0.1:1", lambda *_, **__: None)
+    assert not actions.can_suspend and on.actions.can_suspend
+    with pytest.raises(ActionRefused, match="this front has not started the nodes"):
+        await actions.suspend_session(1)
 
 
 async def test_frozen_node_is_stopped_by_the_kernel_until_it_is_thawed(on: Told) -> None:

@@ -1,0 +1,67 @@
+"""The links between the nodes of a launcher and ZooKeeper, which can be cut for one node.
+
+Each node reaches each server through a port of the launcher. The node's ZooKeeper client owns its sockets and their
+threads, so a cut inside the node would not be a cut of the connection. A cut resets the node's connections and refuses
+new ones. Other traffic of a node needs no port here: rules about links act in the nodes, which know who asks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.cluster.link_proxy import LinkFault, Proxy
+from anabranch.protocol.host_port import format_host_port, parse_host_port
+
+HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 2181
+SERVER: Final = "zookeeper"
+
+
+class ZooKeeperLinks:
+    """The links of all nodes to one ensemble, whose connect string is `HOST:PORT,HOST:PORT/CHROOT`."""
+
+    def __init__(self, zookeeper: str) -> None:
+        hosts, slash, chroot = zookeeper.partition("/")
+        self.servers = [_address(one.strip()) for one in hosts.split(",")]
+        """The addresses of the servers."""
+        self._suffix = f"{slash}{chroot}"
+        self._proxy = Proxy(HOST)
+        self._cuts: dict[int, LinkFault] = {}
+
+    async def open(self, node_id: int) -> str:
+        """Open the ports of a node. Returns its connect string."""
+        ports = [
+            await self._proxy.listen(SERVER, address, source=str(node_id), requests=False) for address in self.servers
+        ]
+        return ",".join(f"{HOST}:{port}" for port in ports) + self._suffix
+
+    def is_cut(self, node_id: int) -> bool:
+        """Whether a node is cut off from ZooKeeper."""
+        return node_id in self._cuts
+
+    def cut(self, node_id: int) -> None:
+        """Cut a node off, until `heal`."""
+        if node_id not in self._cuts:
+            self._cuts[node_id] = self._proxy.begin(LinkFault("cut", str(node_id)))
+
+    def heal(self, node_id: int) -> None:
+        """Let a node connect again."""
+        if (fault := self._cuts.pop(node_id, None)) is not None:
+            self._proxy.end(fault)
+
+    def heal_all(self) -> None:
+        """Let all nodes connect again."""
+        for node_id in list(self._cuts):
+            self.heal(node_id)
+
+    async def close(self) -> None:
+        """Reset everything and stop listening."""
+        await self._proxy.close()
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Parse the address of a server; ZooKeeper's default port can be left out."""
+    try:
+        return parse_host_port(text)
+    except ValueError:
+        return parse_host_port(format_host_port(text.strip("[]"), DEFAULT_PORT))
