@@ -191,7 +191,7 @@ class FrontRules:
         """A node reports the counts of a rule."""
         one = self._rules.get(row["name"])
         if one is not None and node_id in one.applied:
-            one.reported(node_id, row)
+            one.on_report(node_id, row)
 
     def on_hit(self, name: str, node_id: int, at_s: float) -> int | None:
         """A node reports a hit; returns the hits on all nodes, as far as they are known; None for an earlier rule."""

@@ -105,7 +105,7 @@ class RuleActions:
         """Run work in the background."""
         self._begin(work())
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait for all actions in the background."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 

@@ -172,7 +172,7 @@ async def test_session_that_a_rule_suspended_goes_on_when_the_rule_is_removed() 
         await on.metadata_error(1)
         await on.front.rules.wait_hits("r", 1, 30)
         await on.front.rules.remove("r")
-        await on.front.rules.actions.settled()
+        await on.front.rules.actions.wait_settled()
         assert on.actions.done == [("suspend_session", 2), ("resume_session", 2)]
 
 
@@ -184,7 +184,7 @@ async def test_session_that_was_suspended_on_request_is_not_resumed_by_a_rule() 
         await on.front.rules.wait_hits("r", 1, 30)
         on.actions.suspended_on_request.add(2)
         await on.front.rules.remove("r")
-        await on.front.rules.actions.settled()
+        await on.front.rules.actions.wait_settled()
         assert on.actions.done == [("suspend_session", 2)]
 
 

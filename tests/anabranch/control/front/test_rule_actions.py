@@ -24,7 +24,7 @@ def rules(recorded: RecordedActions) -> RuleActions:
 async def test_action_on_another_node_is_applied(rules: RuleActions, recorded: RecordedActions) -> None:
     for what in ("kill", "stop", "start", "freeze", "expire", "suspend"):
         rules.apply(what, 2)
-    await rules.settled()
+    await rules.wait_settled()
     names = [name for name, _ in recorded.done]
     assert names == ["kill", "stop", "start", "freeze", "expire_session", "suspend_session"]
     assert recorded.by_rule == ["freeze", "suspend_session"], "what a rule undoes is not taken for a request"
@@ -36,7 +36,7 @@ async def test_node_of_the_hit_stops_itself_but_cannot_cut_itself_off(
     rules.hit_at = 2
     for what in ("kill", "stop", "freeze", "expire", "suspend"):
         rules.apply(what, 2)
-    await rules.settled()
+    await rules.wait_settled()
     assert recorded.done == [("expire_session", 2), ("suspend_session", 2)]
 
 
@@ -46,5 +46,5 @@ async def test_what_was_requested_too_is_not_undone_by_a_rule(rules: RuleActions
     for node_id in (1, 2):
         rules.undo("freeze", node_id)
         rules.undo("suspend", node_id)
-    await rules.settled()
+    await rules.wait_settled()
     assert recorded.done == [("thaw", 2), ("resume_session", 2)]
