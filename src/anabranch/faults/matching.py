@@ -24,6 +24,7 @@ from anabranch.faults.request_fields import (
     TOPIC_ID,
     Names,
     Row,
+    names_topics_by_id,
     rows_of,
     shape_of,
     values_of,
@@ -111,6 +112,12 @@ class RequestView:
         """Read all properties, then drop the body with its bytes."""
         _ = self.rows, self.between_brokers
         self.request = dataclasses.replace(self.request, body=None)
+
+    def look_up_topics(self, message: Any) -> None:
+        """Look up the topics that a request or response names by id alone, for a context that remembers names."""
+        if names_topics_by_id(type(message), self.request.version):
+            for topic_id in values_of(message, self.request.version, TOPIC_ID) or ():
+                self.at.topic_name(topic_id)
 
     @property
     def names(self) -> Names:

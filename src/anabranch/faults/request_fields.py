@@ -127,6 +127,21 @@ def kinds_of(struct: type[Any], version: int) -> frozenset[str]:
     return frozenset(found)
 
 
+_by_id: Final[dict[tuple[type[Any], int], bool]] = {}
+
+
+def names_topics_by_id(struct: type[Any], version: int) -> bool:
+    """Whether a message of this version has topic ids without the names beside them."""
+    known = _by_id.get((struct, version))
+    if known is None:
+        shape = shape_of(struct)
+        kinds = {kind for field, kind in shape.scalars if field.exists(version)}
+        nested = [one.struct for one in shape.nested if one.exists(version) and one.struct is not None]
+        known = (TOPIC_ID in kinds and TOPIC not in kinds) or any(names_topics_by_id(one, version) for one in nested)
+        _by_id[struct, version] = known
+    return known
+
+
 class Names:
     """Resolves topic ids to names, and ambiguous keys to kinds."""
 
@@ -302,7 +317,15 @@ class Level:
 
 def levels_of(api: Api, version: int) -> tuple[Level, ...]:
     """All places for error codes in responses of this version, the outermost first."""
-    return tuple(sorted(_levels(api.response, version, (), frozenset()), key=lambda one: len(one.path)))
+    key = (api.response, version)
+    known = _known_levels.get(key)
+    if known is None:
+        found = sorted(_levels(api.response, version, (), frozenset()), key=lambda one: len(one.path))
+        known = _known_levels[key] = tuple(found)
+    return known
+
+
+_known_levels: Final[dict[tuple[type[Any], int], tuple[Level, ...]]] = {}
 
 
 def _levels(struct: type[Any], version: int, path: tuple[WireField, ...], above: frozenset[str]) -> Iterator[Level]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired, TypedDict
 
 from anabranch.faults.conflicts import overridden_rules
 from anabranch.faults.request_fields import levels_of
 from anabranch.faults.rewriting import codes_in, rows_in
-from anabranch.journal.plain import holds_records, plain
+from anabranch.journal.plain import plain, records_bytes
+from anabranch.protocol.codec import decode, encode
 from anabranch.protocol.error_codes import error_codes
 from anabranch.protocol.errors import ErrorCode
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from anabranch.faults.request_fields import Row
     from anabranch.faults.rule import Rule
     from anabranch.journal.frames import Frames
+
+
+KEPT_BYTES: Final = 4096
+"""The size of record batches up to which a message is kept, and not converted at once."""
 
 
 class ExchangeBytes(TypedDict):
@@ -49,21 +55,33 @@ class ExchangeRow(TypedDict):
     bytes: NotRequired[Annotated[ExchangeBytes | None, "if requested; null if they are not kept"]]
 
 
+class Encoded(NamedTuple):
+    """A response of a class, encoded."""
+
+    kind: type[Any]
+    content: bytes
+
+
 class JournalEntry:
-    """One exchange. Messages with records are converted at once: their bytes belong to logs and connections."""
+    """One exchange. Its messages are read when a property that needs them is first read.
+
+    Large requests with records are converted at once, because they would keep their frames. Responses with records are
+    encoded or converted, because logs own their bytes. Topic ids are looked up at once, because topics may be deleted.
+    """
 
     __slots__ = (
         "_answer",
         "_base",
+        "_errors",
         "_hit_by",
+        "_refusals",
         "_request_row",
+        "_response",
         "_rows",
         "at_s",
-        "errors",
         "frames",
         "number",
         "outcome",
-        "refusals",
         "rules",
         "took_s",
         "view",
@@ -77,20 +95,23 @@ class JournalEntry:
         """None while the exchange is open."""
         self.outcome = "open"
         """open; then answered, unanswered (no response expected, or none sent), closed, or given up."""
-        self.errors: tuple[str, ...] = ()
         self.rules: list[str] = []
         """The fault rules that hit the exchange, in the order of evaluation."""
         self._hit_by: list[Rule] = []
-        self.refusals: dict[str, list[Row]] = {}
-        """Error -> the rows that were refused with it."""
         self.frames: Frames | None = None
         """The bytes, if they are kept."""
+        self._response: Any = None
+        """The response, until it is read."""
         self._answer: Any = None
+        self._errors: tuple[str, ...] = ()
+        self._refusals: dict[str, list[Row]] = {}
         self._rows: list[Row] = []
-        self._base = view.base
+        self._base: Row | None = None
         self._request_row: Any = None
         request = view.request
-        if holds_records(type(request.body)):
+        view.look_up_topics(request.body)
+        if records_bytes(request.body) > KEPT_BYTES:
+            self._base = view.base
             self._request_row = plain(request.body, request.version)
             view.forget_body()
 
@@ -102,7 +123,7 @@ class JournalEntry:
     @property
     def overruled(self) -> list[str]:
         """The rules that hit without effect, because another rule overrode them."""
-        return overridden_rules(self._hit_by, (*self.view.rows, *self._rows)) if len(self._hit_by) > 1 else []
+        return overridden_rules(self._hit_by, tuple(self.rows)) if len(self._hit_by) > 1 else []
 
     def end(self, at_s: float, outcome: str, response: Any) -> None:
         """Complete the exchange."""
@@ -110,14 +131,59 @@ class JournalEntry:
         self.outcome = outcome
         if response is None:
             return
-        request, view = self.view.request, self.view
-        self.errors = tuple(sorted({ErrorCode(code).name for code in error_codes(response, type(response)) if code}))
+        self._response = response
+        view = self.view
+        view.look_up_topics(response)
+        if size_bytes := records_bytes(response):
+            if size_bytes <= KEPT_BYTES:
+                self._response = Encoded(type(response), encode(response, view.request.version))
+            else:
+                self._read()
+
+    def _read(self) -> None:
+        """Read the errors and rows of the response, if that was not done yet."""
+        response, self._response = self._response, None
+        if response is None:
+            return
+        request, view, base = self.view.request, self.view, self.base
+        if isinstance(response, Encoded):
+            response, _ = decode(response.kind, request.version, response.content)
+        self._errors = tuple(sorted({ErrorCode(code).name for code in error_codes(response, type(response)) if code}))
         for level in levels_of(request.api, request.version):
-            self._rows += rows_in(view.names, response, request.version, level, self._base)
-            if self.errors:
-                for row, code in codes_in(view.names, response, request.version, level, self._base):
-                    self.refusals.setdefault(ErrorCode(code).name, []).append(row)
-        self._answer = plain(response, request.version) if holds_records(type(response)) else response
+            self._rows += rows_in(view.names, response, request.version, level, base)
+            if self._errors:
+                for row, code in codes_in(view.names, response, request.version, level, base):
+                    self._refusals.setdefault(ErrorCode(code).name, []).append(row)
+        self._answer = plain(response, request.version) if records_bytes(response) else response
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """The error codes at all levels of the response."""
+        self._read()
+        return self._errors
+
+    @property
+    def refusals(self) -> Mapping[str, list[Row]]:
+        """Error -> the rows that were refused with it."""
+        self._read()
+        return self._refusals
+
+    @property
+    def base(self) -> Row:
+        """The properties of the request as a whole."""
+        return self.view.base if self._base is None else self._base
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The rows of request and response."""
+        self._read()
+        return itertools.chain(self.view.rows, self._rows)
+
+    @property
+    def answer(self) -> Any:
+        """The response, or its JSON object if it had records; None without one."""
+        self._read()
+        return self._answer
 
     def is_about(self, matcher: Matcher) -> bool:
         """Whether a rule's conditions match the exchange, by request or response."""
@@ -126,7 +192,7 @@ class JournalEntry:
             return False
         if view.between_brokers != matcher.between_brokers:
             return False
-        return not matcher.names_rows or any(map(matcher.surely_matches, (*view.rows, *self._rows)))
+        return not matcher.names_rows or any(map(matcher.surely_matches, self.rows))
 
     @property
     def api(self) -> str:
@@ -140,13 +206,13 @@ class JournalEntry:
 
     def names_of(self, kind: str) -> set[Any]:
         """All values of a kind (topics, groups, transactional ids) in request and response."""
-        return {row[kind] for row in (self._base, *self.view.rows, *self._rows) if row.get(kind) is not None}
+        return {row[kind] for row in (self.base, *self.rows) if row.get(kind) is not None}
 
     def leaders_in_response(self, topic: str, partition: int) -> Iterator[tuple[int, int]]:
         """Leaders and epochs of a partition in a Metadata response."""
-        if self.api != "Metadata" or self._answer is None:
+        if self.api != "Metadata" or self.answer is None:
             return
-        for one in getattr(self._answer, "topics", ()):
+        for one in getattr(self.answer, "topics", ()):
             if one.name == topic:
                 yield from (
                     (row.leader_id, row.leader_epoch) for row in one.partitions if row.partition_index == partition
@@ -154,17 +220,18 @@ class JournalEntry:
 
     def coordinator_refusals(self, key: str) -> Iterator[str]:
         """The messages with which a FindCoordinator response refuses a key."""
-        if self.api != "FindCoordinator" or self._answer is None:
+        answer = self.answer if self.api == "FindCoordinator" else None
+        if answer is None:
             return
-        for one in self._answer.coordinators or [self._answer]:
-            if one.error_code and one.error_message and (one is self._answer or one.key == key):
+        for one in answer.coordinators or [answer]:
+            if one.error_code and one.error_message and (one is answer or one.key == key):
                 yield one.error_message
 
     def messages(self, code: str) -> list[str]:
         """The different texts with which the response explains an error code."""
-        if self._answer is None:
+        answer = self.answer
+        if answer is None:
             return []
-        answer = self._answer
         told = answer if isinstance(answer, dict) else plain(answer, self.view.request.version)
         return list(dict.fromkeys(_messages(told, ErrorCode[code])))
 
@@ -177,7 +244,7 @@ class JournalEntry:
 
     def _row(self) -> ExchangeRow:
         request, peer = self.view.request, self.view.peer
-        request_row, answer = self._request_row, self._answer
+        request_row, answer = self._request_row, self.answer
         if request_row is None and request.body is not None:
             request_row = plain(request.body, request.version)
         if answer is not None and not isinstance(answer, dict):

@@ -11,6 +11,7 @@ The two kinds have separate limits.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -86,6 +87,7 @@ class Journal:
 
     def follow(self, server: Served, at: NodeContext) -> None:
         """Record a server's requests from now on."""
+        at = dataclasses.replace(at, topic_name=remembering(at.topic_name))
         server.dispatcher = RecordingDispatcher(server.dispatcher, self, at)
 
     def entries(self, **where: Unpack[JournalFilter]) -> list[JournalEntry]:
@@ -160,6 +162,20 @@ class Journal:
         if self._changed is not None:
             self._changed.set_result(None)
             self._changed = None
+
+
+def remembering(topic_name: Callable[[bytes], str | None]) -> Callable[[bytes], str | None]:
+    """Have a lookup of topic names by id keep the names that it has found, for exchanges about deleted topics."""
+    known: dict[bytes, str] = {}
+
+    def lookup(topic_id: bytes) -> str | None:
+        name = topic_name(topic_id)
+        if name is None:
+            return known.get(topic_id)
+        known[topic_id] = name
+        return name
+
+    return lookup
 
 
 def _key(node_id: int, peer: Peer, request: DecodedRequest) -> Key:

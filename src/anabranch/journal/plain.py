@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any, Final
 
 from anabranch.broker.config.config_def import Scope, config_def
@@ -19,11 +20,12 @@ MAGIC_AT: Final = 16
 def plain(message: Any, version: int) -> dict[str, Any]:
     """A message as a JSON object."""
     fields = {}
-    for field in fields_of(type(message)):
-        if field.exists(version):
-            content = getattr(message, field.name)
-            hidden = field.secret and content is not None and _is_secret(getattr(message, "name", None))
-            fields[field.name] = {"secret": True} if hidden else _field(field, content, version)
+    for name, convert, is_secret in _conversions(type(message), version):
+        content = getattr(message, name)
+        if content is not None:
+            hidden = is_secret and _is_secret(getattr(message, "name", None))
+            content = {"secret": True} if hidden else convert(content)
+        fields[name] = content
     return fields
 
 
@@ -35,28 +37,44 @@ def _is_secret(setting: str | None) -> bool:
     return key is None or key.sensitive
 
 
-def _field(field: WireField, value: Any, version: int) -> Any:
-    if value is None:
-        return None
-    if field.is_array:
-        return [_one(field, one, version) for one in value]
-    return _one(field, value, version)
+Convert = Callable[[Any], Any]
 
 
-def _one(field: WireField, value: Any, version: int) -> Any:
+Conversions = tuple[tuple[str, Convert, bool], ...]
+"""The fields of a message at a version: name, conversion to JSON, and whether the field is declared secret."""
+_known_conversions: Final[dict[tuple[type[Any], int], Conversions]] = {}
+
+
+def _conversions(message: type[Any], version: int) -> Conversions:
+    found = _known_conversions.get((message, version))
+    if found is None:
+        found = _known_conversions[message, version] = tuple(
+            (field.name, _each(convert) if field.is_array else convert, field.secret)
+            for field in fields_of(message)
+            if field.exists(version)
+            for convert in (_conversion(field, version),)
+        )
+    return found
+
+
+def _each(convert: Convert) -> Convert:
+    return lambda values: [convert(one) for one in values]
+
+
+def _conversion(field: WireField, version: int) -> Convert:
     if field.struct is not None:
-        return plain(value, version)
+        return lambda value: plain(value, version)
     match field.kind:
         case Kind.UUID:
-            return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+            return lambda value: base64.urlsafe_b64encode(value).rstrip(b"=").decode()
         case Kind.BYTES:
-            return {"bytes": len(value), "hex": bytes(value[:BYTES_SHOWN]).hex()}
+            return lambda value: {"bytes": len(value), "hex": bytes(value[:BYTES_SHOWN]).hex()}
         case Kind.RECORDS:
-            return records(value)
+            return records
         case Kind.BOOLEAN | Kind.TEXT | Kind.FLOAT64:
-            return value
+            return lambda value: value
         case _:
-            return int(value)
+            return int
 
 
 def records(data: Buffer) -> dict[str, Any]:
@@ -75,15 +93,39 @@ def records(data: Buffer) -> dict[str, Any]:
     return fields
 
 
+def records_bytes(message: Any) -> int:
+    """The size of all record batches of a message, whose bytes belong to logs and connections."""
+    total = 0
+    for name, nested, is_array in _ways(type(message)):
+        value = getattr(message, name)
+        if value is None:
+            continue
+        if nested is None:
+            total += len(value)
+        else:
+            for one in value if is_array else (value,):
+                total += records_bytes(one)
+    return total
+
+
 def holds_records(message: type[Any]) -> bool:
-    """Whether messages of this class may hold record batches, whose bytes belong to other code."""
-    found = _known.get(message)
-    if found is None:
-        found = _known[message] = any(
-            field.kind is Kind.RECORDS or (field.struct is not None and holds_records(field.struct))
-            for field in fields_of(message)
-        )
-    return found
+    """Whether messages of this class may hold record batches."""
+    return bool(_ways(message))
 
 
-_known: Final[dict[type[Any], bool]] = {}
+Ways = tuple[tuple[str, type[Any] | None, bool], ...]
+"""The fields of a message that are record batches, or lead to them."""
+_known_ways: Final[dict[type[Any], Ways]] = {}
+
+
+def _ways(message: type[Any]) -> Ways:
+    known = _known_ways.get(message)
+    if known is None:
+        found: list[tuple[str, type[Any] | None, bool]] = []
+        for field in fields_of(message):
+            if field.kind is Kind.RECORDS:
+                found.append((field.name, None, False))
+            elif field.struct is not None and _ways(field.struct):
+                found.append((field.name, field.struct, field.is_array))
+        known = _known_ways[message] = tuple(found)
+    return known

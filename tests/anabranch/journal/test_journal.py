@@ -13,6 +13,7 @@ from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.cluster.in_process import Cluster
 from anabranch.faults.rule_json import InvalidRule
 from anabranch.journal.journal import Journal
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.anabranch.faults.test_faults import connected, groups
 
 
@@ -40,6 +41,19 @@ async def test_exchanges_are_found_by_query() -> None:
         assert journal.count(after=journal.newest) == 0 and len(journal.entries(limit=2)) == 2
         journal.clear()
         assert list(journal) == []
+
+
+async def test_exchange_that_names_a_topic_by_id_is_found_after_the_topic_is_deleted() -> None:
+    async with watched() as (cluster, journal), Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="orders", partitions=1)])
+        topic_id = (await admin.describe_topic("orders")).topic_id
+        requested = FetchTopic(
+            topic_id=topic_id, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)]
+        )
+        async with connected(cluster) as connection:
+            await connection.call(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[requested]))
+        await admin.delete_topics(["orders"])
+        assert journal.count(api="Fetch", topic="orders", partition=0) == 1
 
 
 async def test_rules_added_before_or_after_are_recorded() -> None:
