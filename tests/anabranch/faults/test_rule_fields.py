@@ -1,4 +1,4 @@
-"""Type checkers know the fields of rules, journal filters and wait conditions, and refuse others."""
+"""Type checkers know the arguments of public classes, and the fields of rules, journal filters and wait conditions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from anabranch.journal import query
 
 ROOT = Path(__file__).parents[3]
 THEIR_TEST = """\
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch.testing import Rule
 from anabranch.testing import EventRow, ExchangeRow, GroupRow, NodeRow, RuleFields, RuleRow, RunningCluster, TopicRow
 
 SLOW: RuleFields = {"api": "Produce", "delay_ms": 500}
@@ -47,6 +49,18 @@ def test_theirs(anabranch: RunningCluster) -> None:
     anabranch.faults.add(api="Produce", disconnect="close")  # no such value
     anabranch.journal.entries(partition="0")  # a number
     anabranch.wait_for(topics="orders")  # no such condition
+
+async def made(admin: Admin) -> tuple[NewTopic, Cluster, Rule, list[str]]:
+    topic, cluster, rule = NewTopic(name="orders", partitions=3), Cluster(3, properties={}), Rule(delay_ms=(5,))
+    await admin.create_topics([topic], validate_only=True)
+    names = await admin.list_topics(include_internal=True)
+    NewTopic(name="orders", partition=3)  # no such argument
+    Cluster(propertys={})  # no such argument
+    Rule(delay=5)  # no such field
+    Producer("a:1", lingerms=3)  # no such argument
+    Consumer("orders", groupid="g")  # no such argument
+    await admin.create_topics([topic], validate=True)  # no such argument
+    return topic, cluster, rule, names
 """
 
 
