@@ -10,7 +10,7 @@ from anabranch.clients.group_kinds import describe_any_group
 from anabranch.control.actions import ActionRefused
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Route
-from anabranch.inspect.offset_reset import new_offsets, parse_target
+from anabranch.inspect.offset_reset import TARGETS, new_offsets, parse_target
 from anabranch.protocol.apis.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -47,7 +47,7 @@ class OffsetsBody(TypedDict):
 
     topic: str
     partition: NotRequired[Annotated[int | None, "the partition; all if left out"]]
-    to: Annotated[str, "earliest, latest, an offset, a time, 2h ago, or -100"]
+    to: Annotated[str, TARGETS]
     lineage: NotRequired[Annotated[bool, "also partitions with later records of the same keys; true if left out"]]
     dry_run: NotRequired[Annotated[bool, "only show what would be committed"]]
 

@@ -11,7 +11,7 @@ from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCO
 from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.group_gates import key_epoch_ends
 from anabranch.clients.resize_plan import rewind_lineage
-from anabranch.inspect.positions import parse_position
+from anabranch.inspect.positions import POSITIONS, parse_position
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from anabranch.clients.network import Network
 
 TIMESTAMPS: Final = {"earliest": EARLIEST, "latest": LATEST}
+SHIFTS: Final = ", or -100 from the committed offset"
+TARGETS: Final = f"{POSITIONS}{SHIFTS}"
+"""What may be written, for help."""
 SHIFT: Final = re.compile(r"[+-]\d{1,18}")
 
 
@@ -37,7 +40,7 @@ def parse_target(text: str, *, now: datetime) -> ResetTarget:
     """Parse a target as people write it. Raises ValueError."""
     if SHIFT.fullmatch(text):
         return Shift(int(text))
-    return parse_position(text, now=now, others=", or -100 from the committed offset")
+    return parse_position(text, now=now, others=SHIFTS)
 
 
 async def new_offsets(

@@ -14,6 +14,8 @@ End = Literal["earliest", "latest"]
 Position = End | int | datetime
 """An end of the log, an offset, or the first record from a time on."""
 
+POSITIONS: Final = "earliest, latest, an offset, a time such as 2026-11-23T10:00, or 15m, 2h, 1d"
+"""What may be written, for help and messages."""
 AGO: Final = re.compile(r"(\d+)(s|m|h|d)")
 DIGITS_MAX: Final = 18
 """The number of digits up to which every number fits an int64."""
@@ -33,8 +35,5 @@ def parse_position(text: str, *, now: datetime, others: str = "") -> Position:
     except (ValueError, OverflowError, OSError):
         near = suggest(text, (EARLIEST, LATEST))
         suggestion = f"; {near}" if near.startswith("did you mean") else ""
-        raise ValueError(
-            f"earliest, latest, an offset, a time such as 2026-11-23T10:00, or 15m, 2h, 1d{others}; "
-            f"not {text!r}{suggestion}"
-        ) from None
+        raise ValueError(f"{POSITIONS}{others}; not {text!r}{suggestion}") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, get_type_hints
 
+import anabranch
 from anabranch import Admin, Consumer
-from anabranch.control.admin_routes import get_acls, get_quotas, get_users
+from anabranch.control.admin_routes import OffsetsBody, get_acls, get_quotas, get_users
 from anabranch.control.route import ControlRequest
+from anabranch.inspect.offset_reset import TARGETS, parse_target
 from anabranch.protocol.acls import Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from anabranch.protocol.apis.describe_client_quotas import EntityData
@@ -14,6 +19,7 @@ from tests.anabranch.control.conftest import controlled
 from tests.anabranch.control.test_server import served, status
 from tests.broker.handlers.test_authorization import ADMIN, LISTENER, PROPERTIES
 
+PAGE: Final = Path(anabranch.__file__).parent / "dashboard" / "page"
 NOTHING = ControlRequest({}, {}, {})
 
 
@@ -35,6 +41,18 @@ async def test_topic_configs_are_changed_and_reset_to_defaults() -> None:
         for body in ({}, {"set": {"retention.ms": 7}}, {"set": {"retention.ms": "x"}}, {"unset": [7]}):
             assert (await status(session, "POST", path, json=body))[0] == 400, body
         assert (await status(session, "GET", "/v1/topics/nowhere/configs"))[0] == 400
+
+
+def test_every_target_of_a_reset_that_is_shown_is_accepted() -> None:
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    back = {
+        text: parse_target(text, now=now)
+        for text in re.findall(r"earliest|latest|\d{4}-\S+(?=,)|\d+[mhd]|-\d+", TARGETS)
+    }
+    assert back.pop("2h") == back.pop("2026-11-23T10:00") == datetime(2026, 11, 23, 10, tzinfo=UTC)
+    assert back.keys() == {"earliest", "latest", "15m", "1d", "-100"}
+    assert get_type_hints(OffsetsBody, include_extras=True)["to"].__metadata__ == (TARGETS,)
+    assert TARGETS in (PAGE / "views" / "reset.js").read_text()
 
 
 async def test_group_offset_reset_is_previewed_then_executed() -> None:

@@ -32,7 +32,7 @@ export function ResetOffsets({ group, onClose }) {
     <form class="grid" onSubmit=${look} onInput=${() => setPreview(null)}><div class="fields">
       <label>topic<select name="topic">${topics.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>
       <label>partition<input name="partition" inputmode="numeric" pattern="[0-9]*" placeholder="all" /></label>
-      <label>to<input name="to" list="ends" required defaultValue="earliest" /><small class="help">earliest, latest, an offset, a time such as 2026-11-23T10:00 or 2h ago, or -100 from the committed offset</small></label>
+      <label>to<input name="to" list="ends" required defaultValue="earliest" /><small class="help">earliest, latest, an offset, a time such as 2026-11-23T10:00, or 15m, 2h, 1d, or -100 from the committed offset</small></label>
       <label class="check all"><input type="checkbox" name="lineage" defaultChecked /> <span>also partitions that hold later records of the same keys<small class="help">Without them, a reset to before a resize delivers old records after newer ones of the same key.</small></span></label></div>
       <datalist id="ends">${["earliest", "latest", "-100", "2h"].map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
       <div class="buttons"><button>Preview</button></div></form>
