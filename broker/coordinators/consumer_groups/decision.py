@@ -44,6 +44,8 @@ class Decision:
     """The classic group that replaces this one."""
     resolve: frozenset[str] = frozenset()
     """Regular expressions to resolve now."""
+    has_read_topics: bool = False
+    """Whether the targets in force after it belong to the topics as they are now."""
 
     @classmethod
     def about(cls, group: ConsumerGroup) -> Decision:
@@ -155,10 +157,14 @@ class Decision:
         return metadata_hash(existing(topic_names, self.topics.find).values())
 
     def bump_if_needed(self, before: Member, after: Member, *, changed: bool) -> int:
-        """Return the group epoch, incremented if something `changed` or the metadata of its topics did."""
+        """Return the group epoch, incremented if something `changed` or the metadata of its topics did.
+
+        The topics are read again before new targets are computed: gates may have moved since the epoch was incremented.
+        """
         group = self.group
-        if not changed and group.metadata_seen is self.topics.image:
+        if not changed and group.metadata_seen is self.topics.image and group.epoch <= group.assignment_epoch:
             return group.epoch
+        self.has_read_topics = True
         hashed = self.hash_with([before], after)
         self.then.append(lambda: setattr(group, "metadata_seen", self.topics.image))
         if group.has_partition_metadata:

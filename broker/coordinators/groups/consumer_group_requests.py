@@ -114,7 +114,6 @@ class ConsumerGroupRequests:
             await self._take(slot, decision, made)
             if decision.resolve:
                 self._resolve(slot, decision.resolve, may_describe)
-            self._update_withheld(slot, decision, anew=bool(names))
         finally:
             self._runtime.reschedule(slot)
         return _response(decision.answer)
@@ -127,11 +126,19 @@ class ConsumerGroupRequests:
             return names
         return group.subscribed_topics() | names if names or group.metadata_seen is not image else names
 
-    def _update_withheld(self, slot: GroupEntry, decision: Decision, *, anew: bool) -> None:
-        """Update the withheld partitions if targets may have changed."""
-        group = slot.group
-        if isinstance(group, ConsumerGroup) and (anew or decision.records):
-            self._gates.withhold_unassigned(slot, group.subscribed_topics() if group.gated_by_broker() else frozenset())
+    def _update_withheld(self, slot: GroupEntry, decision: Decision) -> None:
+        """Update the withheld partitions together with the targets that leave them out.
+
+        Pitfall: a gate may open between the two, or while a decision without new targets is written. If the withheld
+        partitions were then read anew, an open one would be missing in both, and no later event would assign it.
+        """
+        group = decision.group
+        if not decision.records and not decision.has_read_topics:
+            return
+        if not group.gated_by_broker():
+            self._gates.assigned(slot, frozenset())
+        elif decision.has_read_topics:
+            self._gates.withhold_unassigned(slot, group.subscribed_topics())
 
     def _group_for(self, slot: GroupEntry, joins: bool, limits: ConsumerGroupLimits) -> Decision:
         """Return the entry's group, or a new one for a joining member, converted from a classic group with members.
@@ -172,7 +179,6 @@ class ConsumerGroupRequests:
         try:
             classic_members.apply(decision, event, new_id)
             await self._take(slot, decision)
-            self._update_withheld(slot, decision, anew=False)
         finally:
             self._runtime.reschedule(slot)
         return decision.answer
@@ -200,7 +206,6 @@ class ConsumerGroupRequests:
         decision, over = departure.fence(group, topics=topics, limits=limits, now_ms=now_ms)
         with removing(self._runtime, slot, over, now_ms):
             await self._take(slot, decision)
-            self._update_withheld(slot, decision, anew=False)
 
     def on_loaded(self, slot: GroupEntry) -> None:
         """Restart the session timers of a group that was read from the journal."""
@@ -245,6 +250,7 @@ class ConsumerGroupRequests:
         group = decision.group
         if not decision.records:
             _carry_out(decision)
+            self._update_withheld(slot, decision)
             if slot.end_offset:
                 await self._runtime.journal.wait_replicated(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
             return
@@ -264,6 +270,7 @@ class ConsumerGroupRequests:
             for record in decision.records:
                 group.apply(record)
             _carry_out(decision)
+            self._update_withheld(slot, decision)
             if decision.becomes is not None:
                 group.dead = True
                 log.info("converting group %s to a classic group: its last KIP-848 member left", group.group_id)

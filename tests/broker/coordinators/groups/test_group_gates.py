@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartition
 from anabranch.broker.coordinators.groups import group_gates
+from anabranch.broker.coordinators.groups.group_shards import GroupEntry
 from anabranch.clients.group_admin import commit_offsets, describe_group
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -379,6 +381,11 @@ class Assigned:
             self.owned = {index for row in answer.assignment.topic_partitions for index in row.partitions}
         return self.owned
 
+    async def leave(self) -> None:
+        request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=self.name, member_epoch=-1)
+        answer = await self.admin.network.call_coordinator(GROUP, request, lambda one: one.error_code)
+        assert answer.error_code == ErrorCode.NONE, answer
+
     async def commit(self, offsets: dict[int, int]) -> None:
         await commit(self.admin, offsets, generation_id_or_member_epoch=self.epoch, member_id=self.name)
 
@@ -402,6 +409,54 @@ async def test_consumer_group_excludes_gated_partitions_and_bumps_its_epoch_on_o
         assert await asked_until(member.beat, lambda owned: owned != {0}) == {0, 1, 2, 3}
         assert member.epoch == epoch + 1
         assert node.services.groups.withheld(GROUP) == {}
+
+
+async def test_gate_that_opens_while_targets_are_replicated_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with orders(kafka="4.1") as (cluster, admin, _), Admin(cluster.bootstrap_servers) as other:
+        admin.network.follow(TOPIC)
+        other.network.follow(TOPIC)
+        member, joining = Assigned(admin), Assigned(other, "till-2")
+        assert await member.beat() == {0}
+        await member.commit({0: EACH - 1})
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.beat() == {0}
+        write, appended, replicated = GroupEntry.write, asyncio.Event(), asyncio.Event()
+
+        async def slow(slot: GroupEntry, *arguments: Any, **named: Any) -> int:
+            offset = await write(slot, *arguments, **named)
+            if "appended" in named:
+                appended.set()
+                await replicated.wait()
+            return offset
+
+        monkeypatch.setattr(GroupEntry, "write", slow)
+        joined = asyncio.create_task(joining.beat())
+        await appended.wait()
+        await member.commit({0: EACH})
+        replicated.set()
+        await joined
+
+        async def both() -> set[int]:
+            return await member.beat() | await joining.beat()
+
+        assert await asked_until(both, lambda owned: owned != {0}) == {0, 1}
+
+
+async def test_targets_after_a_departure_belong_to_the_gates_of_their_time() -> None:
+    async with orders(kafka="4.1") as (_, admin, _producer):
+        admin.network.follow(TOPIC)
+        stays, leaves = Assigned(admin), Assigned(admin, "till-2")
+        assert await stays.beat() == {0}
+        await leaves.beat()
+        await stays.commit({0: EACH})
+        await admin.create_partitions(TOPIC, 2)
+        before = stays.epoch
+        await asked_until(stays.beat, lambda _: stays.epoch > before)
+        await leaves.leave()
+        await stays.commit({0: EACH - 1})  # closes the gate again, before the targets without the other are computed
+        assert await stays.beat() == {0}
+        await stays.commit({0: EACH})
+        assert await asked_until(stays.beat, lambda owned: owned != {0}) == {0, 1}
 
 
 async def test_unassigned_merge_target_is_committed_to_its_log_start(
