@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -47,6 +48,17 @@ def test_in_python_with_kills_of_real_processes() -> None:
         environment = {**os.environ, "ANABRANCH_CONTROL": told["control"], "PYTHONPATH": str(ROOT / "src")}
         said = run([sys.executable, "-m", "pytest", "-q", "examples/testing/python"], environment, ROOT)
     assert "14 passed, 2 skipped" in said, "processes have the time of their machine"
+
+
+def test_chaos_over_http_ends_with_a_verdict(tmp_path: Path) -> None:
+    if not WHOLE or shutil.which("curl") is None:
+        pytest.skip("NO CURL, or not `make interop`: the chaos run over HTTP, a minute, was NOT run")
+    environment = {**os.environ, "PYTHON": sys.executable, "AUDIT": "0"}  # Spark's verdict takes half a minute more
+    said = run(["sh", str(EXAMPLES.parent / "chaos/run.sh"), "20", str(tmp_path)], environment, ROOT)
+    assert "PASSED: no violation" in said
+    kinds = {row["kind"] for row in json.loads((tmp_path / "events.json").read_text())}
+    assert {"node killed", "node started", "leader"} <= kinds
+    assert (tmp_path / "sent.jsonl").stat().st_size > 0
 
 
 def test_go_example_passes(environment: dict[str, str]) -> None:
