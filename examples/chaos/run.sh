@@ -16,7 +16,8 @@ python=${PYTHON:-python}
 topic=orders
 mkdir -p "$directory"
 cd "$directory"
-trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
+running=""
+trap 'kill $running 2> /dev/null || true; wait' EXIT
 trap 'exit 130' INT TERM
 
 say() { printf '%s %s\n' "$(date +%T)" "$*"; }
@@ -37,6 +38,7 @@ no_faults() { ask DELETE faults; }
 
 $anabranch up --processes --zookeeper local --port 0 --control 127.0.0.1:0 --data-dir data > up.txt 2> up.log &
 up=$!
+running=$up
 until grep -q '^ready' up.txt; do
     kill -0 $up || { cat up.log; exit 2; }
     sleep 0.2
@@ -50,6 +52,7 @@ ask POST topics '{"topic": "'$topic'", "partitions": 4, "replicas": 3, "configs"
 "$python" "$here/send.py" "$servers" $topic b sent.jsonl enough & second=$!
 $anabranch consume $topic --bootstrap-server "$servers" --group readers \
     --format '{"key": "%k", "sequence": %s, "partition": %p, "offset": %o}\n' > delivered.jsonl & reader=$!
+running="$running $first $second $reader"
 # A resize may have to wait for a controller, or be refused while the last one goes on.
 while ! [ -e enough ]; do
     for count in 6 5 8 3 4; do
@@ -57,6 +60,7 @@ while ! [ -e enough ]; do
         sleep 3
     done
 done & resizing=$!
+running="$running $resizing"
 
 # --- the faults
 
@@ -99,6 +103,7 @@ until_so "group=readers&lag=0"
 curl --silent "$control/v1/events" > events.json
 kill $reader
 wait $reader 2> /dev/null || true
+running=$up
 
 # --- the verdict
 
