@@ -41,13 +41,28 @@ def test_python_example_passes(environment: dict[str, str]) -> None:
     assert "16 passed" in output
 
 
-def test_in_python_with_kills_of_real_processes() -> None:
-    if not WHOLE:
-        pytest.skip("not `make interop`: the example in Python on node processes, two minutes, was NOT run")
-    with running("up", "--processes", "--zookeeper", "local", "--port", "0", "--control", "127.0.0.1:0") as told:
-        environment = {**os.environ, "ANABRANCH_CONTROL": told["control"], "PYTHONPATH": str(ROOT / "src")}
-        said = run([sys.executable, "-m", "pytest", "-q", "examples/testing/python"], environment, ROOT)
-    assert "14 passed, 2 skipped" in said, "processes have the time of their machine"
+@pytest.mark.parametrize(
+    ("program", "words", "directory", "summaries"),
+    [
+        (sys.executable, ["-m", "pytest", "-q", "examples/testing/python"], ".", ["14 passed, 2 skipped"]),
+        ("go", ["test", "-count=1", "-v", "./..."], "examples/testing/go", ["--- SKIP: ", "ok  \tshop"]),
+        ("mvn", ["-B", "test"], "examples/testing/java", ["Tests run: 17, Failures: 0, Errors: 0, Skipped: 2"]),
+        ("npm", ["test"], "examples/testing/typescript", ["# pass 15", "# fail 0", "# skipped 1"]),
+    ],
+    ids=["python", "go", "java", "typescript"],
+)
+def test_example_passes_with_kills_of_real_processes(
+    program: str, words: list[str], directory: str, summaries: list[str]
+) -> None:
+    """Processes have the time of their machine, so tests that advance the clock are skipped."""
+    if not WHOLE or shutil.which(program) is None:
+        pytest.skip(f"NO {program}, or not `make interop`: the example on node processes, two minutes, was NOT run")
+    with running("up", "--processes", "--zookeeper", "local", "--port", "0", "--control", "127.0.0.1:0") as ready:
+        environment = {**os.environ, "ANABRANCH_CONTROL": ready["control"], "PYTHONPATH": str(ROOT / "src")}
+        if program == "npm":
+            run(["npm", "install", "--no-audit", "--no-fund"], environment, ROOT / directory)
+        output = run([program, *words], environment, ROOT / directory)
+    assert all(one in output for one in summaries), output
 
 
 def test_chaos_over_http_ends_with_a_verdict(tmp_path: Path) -> None:

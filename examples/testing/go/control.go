@@ -76,6 +76,20 @@ func (c Control) Wait(words ...string) error {
 	return c.Ask("GET", "/v1/wait?"+query.Encode(), struct{}{}, nil)
 }
 
+// Reason says why this cluster cannot serve a request, such as "POST /v1/clock"; it is empty if the cluster can.
+func (c Control) Reason(request string) (string, error) {
+	var told struct {
+		Requests []struct{ Name, Reason string }
+	}
+	err := c.Ask("GET", "/v1/capabilities", struct{}{}, &told)
+	for _, one := range told.Requests {
+		if one.Name == request {
+			return one.Reason, err
+		}
+	}
+	return "", err
+}
+
 // Advance moves the cluster's time on: "45s".
 func (c Control) Advance(span string) error {
 	return c.Ask("POST", "/v1/clock", map[string]string{"advance": span}, nil)

@@ -27,6 +27,12 @@ export class Control {
     this.ask('POST', `/v1/nodes/${node}/${what}`)
   advance = (span: string) => this.ask('POST', '/v1/clock', { advance: span })
 
+  /** Why this cluster cannot serve a request, such as "POST /v1/clock"; empty if it can. */
+  async reason(request: string): Promise<string> {
+    const told = await this.ask<{ requests: { name: string; reason: string }[] }>('GET', '/v1/capabilities')
+    return told.requests.find((one) => one.name === request)?.reason ?? ''
+  }
+
   /** Wait until a condition holds, such as { topic: 'orders', isr: '3+' }. */
   wait = (condition: Record<string, string | number>) =>
     this.ask('GET', `/v1/wait?${new URLSearchParams(Object.entries(condition).map(([word, said]) => [word, `${said}`]))}`)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.clients.admin import Admin
@@ -91,6 +91,7 @@ class Front:
         """The dashboard's feed; created at the first request."""
         self.guide: TourGuide | None = None
         """The tour's guide; created at the first request."""
+        self._turn = asyncio.Lock()
         self._order = EventOrder()
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
@@ -161,6 +162,12 @@ class Front:
         link = self.links[node_id]
         with contextlib.suppress(AgentUnreachable):
             await self._renew(link)
+
+    @contextlib.asynccontextmanager
+    async def exclusively(self) -> AsyncIterator[None]:
+        """A block during which no other one changes the state of the whole cluster."""
+        async with self._turn:
+            yield
 
     # --- the state
 

@@ -17,6 +17,7 @@ from anabranch.control.events import EventRow
 from anabranch.control.front.front import Front
 from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
 from anabranch.control.front.front_records import read_partition, topic_named
+from anabranch.control.front.reset import reset
 from anabranch.control.front.process_actions import NO_LINKS
 from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic
@@ -43,7 +44,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "/v1/topics/{topic}/search": NO_SEARCH,
     "/v1/zookeeper": "ZooKeeper is a process of its own; ask it with zkCli.sh, or `anabranch zookeeper`",
     "/v1/tour": "the tour drives clusters in one process: `anabranch tour`",
-    "/v1/state/": "the data of a cluster of processes is in its directories; stop it, and copy them",
+    "/v1/state/snapshots": "the data of a cluster of processes is in its directories; stop it, and copy them",
+    "/v1/state/forks": "a cluster of processes has its ports and directories; start another one",
     "/v1/clock": "processes have the time of their machine; rules can delay and hold responses",
     "/v1/telemetry": "the metrics that clients push stay in their broker, which writes them to its log",
 }
@@ -187,6 +189,13 @@ async def get_groups(on: Front, request: ControlRequest) -> list[GroupRow]:
     return (await on.state())["groups"]
 
 
+async def reset_state(on: Front, request: ControlRequest) -> Done:
+    """See `reset`."""
+    async with on.exclusively():
+        await reset(on)
+    return {}
+
+
 async def wait_for_state(on: Front, request: ControlRequest) -> WaitRow:
     """Respond when a condition holds."""
     words = dict(request.query)
@@ -253,6 +262,7 @@ HANDLERS: Final[Mapping[str, Any]] = {
             get_topic,
             get_plan,
             get_groups,
+            reset_state,
             wait_for_state,
             get_events,
         ),

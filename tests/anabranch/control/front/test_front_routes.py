@@ -111,7 +111,7 @@ async def test_event_that_has_just_happened_is_in_the_response(served: Served) -
 @pytest.mark.parametrize(
     ("method", "path", "reason"),
     [
-        ("POST", "/v1/state/reset", "the data of a cluster of processes is in its directories"),
+        ("POST", "/v1/state/forks", "a cluster of processes has its ports and directories"),
         ("GET", "/v1/clock", "processes have the time of their machine"),
     ],
 )

@@ -44,6 +44,16 @@ final class Control {
     get("/v1/wait?" + condition);
   }
 
+  /** Why this cluster cannot serve a request, such as "POST /v1/clock"; empty if it can. */
+  String reason(String request) {
+    for (var one : get("/v1/capabilities").path("requests")) {
+      if (one.path("name").asText().equals(request)) {
+        return one.path("reason").asText();
+      }
+    }
+    return "";
+  }
+
   void advance(String span) {
     ask("POST", "/v1/clock", Map.of("advance", span));
   }

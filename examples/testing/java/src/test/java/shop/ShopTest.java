@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.time.Duration;
@@ -102,6 +103,12 @@ class ShopTest {
     open.addLast(() -> control.node(node, "start"));
   }
 
+  /** Skips a test where processes have the time of their machine. */
+  private void needsClock() {
+    var reason = control.reason("POST /v1/clock");
+    assumeTrue(reason.isEmpty(), reason);
+  }
+
   @Test
   void ordersAreBilled() throws Exception {
     place(0, 10);
@@ -174,6 +181,7 @@ class ShopTest {
 
   @Test
   void aTillThatDiesIsReplaced() throws Exception {
+    needsClock();
     var dead = till("till-1", Map.of("group.instance.id", "first"));
     while (dead.partitions() == 0) {
       dead.bill(1, Duration.ofMillis(100));
@@ -199,6 +207,7 @@ class ShopTest {
 
   @Test
   void aTransactionIsNotLeftOpenForEver() throws Exception {
+    needsClock();
     place(0, 1);
     till("till-1").begin();
     assertEquals("Ongoing", control.get("/v1/state").path("transactions").path(0).path("state").asText());
