@@ -25,6 +25,7 @@ from anabranch.broker.coordinators.transactions.transactional_id import (
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
     PREPARED,
+    PRODUCER_EPOCH_MAX,
     VERSION_WITH_EPOCH_BUMP,
     TopicPartition,
     Transaction,
@@ -177,7 +178,7 @@ def is_repeated_end(transaction: Transaction, producer: Producer) -> bool:
     if producer.id == transaction.producer_id:
         return transaction.producer_epoch == producer.epoch + 1
     renewed = producer.id == transaction.last_producer_id and transaction.producer_epoch == 0
-    return renewed and is_epoch_exhausted(producer.epoch)
+    return renewed and producer.epoch == PRODUCER_EPOCH_MAX - 1
 
 
 def _may_end(transaction: Transaction, producer: Producer, again: bool, from_client: bool) -> bool:
