@@ -136,7 +136,7 @@ class ConsumerGroupRequests:
         if not decision.records and not decision.has_read_topics:
             return
         if not group.gated_by_broker():
-            self._gates.assigned(slot, frozenset())
+            self._gates.withhold_unassigned(slot, frozenset())
         elif decision.has_read_topics:
             self._gates.withhold_unassigned(slot, group.subscribed_topics())
 

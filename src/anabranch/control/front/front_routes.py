@@ -17,8 +17,8 @@ from anabranch.control.events import EventRow
 from anabranch.control.front.front import Front
 from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
 from anabranch.control.front.front_records import read_partition, topic_named
-from anabranch.control.front.reset import reset
 from anabranch.control.front.process_actions import NO_LINKS
+from anabranch.control.front.reset import reset
 from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic
 from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, TopicRow
