@@ -11,6 +11,7 @@ from typing import Final
 from anabranch.broker.administration.topic_creation import controller_to_show
 from anabranch.broker.dispatch.auth_helper import OPERATIONS_NOT_REQUESTED, authorized_cluster_operations
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.handlers.metadata import wait_for_brokers
 from anabranch.protocol.apis.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -28,6 +29,7 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
     services = ctx.services
     if request.endpoint_type != BROKERS:
         return error_response(request.endpoint_type)
+    await wait_for_brokers(ctx)
     image = services.metadata.image
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,

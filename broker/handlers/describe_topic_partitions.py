@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.dispatch.auth_helper import authorized_operations, is_authorized
 from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.handlers.metadata import wait_for_brokers
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_topic_partitions import (
@@ -36,6 +37,7 @@ async def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Return the page that starts at the cursor."""
+    await wait_for_brokers(ctx)
     image, cursor = ctx.services.metadata.image, request.cursor
     names = sorted({topic.name for topic in request.topics} or image.topics)
     if cursor is not None:

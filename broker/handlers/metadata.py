@@ -23,7 +23,7 @@ from anabranch.broker.dispatch.auth_helper import (
     authorized_operations,
     is_authorized,
 )
-from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.metadata import (
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 Requested = TypeVar("Requested")
 
 SETTLE_MS: Final = 250
+BROKERS_WAIT_MS: Final = 3000
+"""Less than the request timeouts of clients, which look for another broker when the connection ends."""
 CREATE_MS: Final = 500
 """How long one request may create topics: each takes some milliseconds, and a request may name 100,000."""
 _MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
@@ -54,6 +56,7 @@ FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Create missing topics if allowed, then answer from the current image."""
     services = ctx.services
+    await wait_for_brokers(ctx)
     requested, aware = request.topics, request.generation_aware
     spending = MutationCharge(ctx, strict=False)
     if requested and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in requested):
@@ -94,6 +97,17 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     )
 
 
+async def wait_for_brokers(ctx: RequestContext) -> None:
+    """Wait until the controller has sent the live brokers. Raises CloseConnection if that takes too long.
+
+    A broker accepts connections before it is registered, and an earlier session or a missing controller delay that by
+    seconds. Kafka 3 then responds without brokers. librdkafka from 2.10 on drops every broker that a response does not
+    have, and may never connect again. Kafka 4 does not process requests before it has the metadata.
+    """
+    if not await ctx.services.metadata.wait_until(lambda image: bool(image.brokers), BROKERS_WAIT_MS):
+        raise CloseConnection("the controller has not sent any metadata yet")
+
+
 async def rows_of(
     topics: Iterable[Requested], answer: Callable[[Requested], MetadataResponseTopic]
 ) -> list[MetadataResponseTopic]:
@@ -129,9 +143,6 @@ async def create_missing(
     outcome: dict[str, ErrorCode] = {}
     if not services.settings.auto_create_topics_enable:
         return outcome
-    if not services.metadata.image.brokers:
-        # This broker has received no metadata yet: the topic may exist, and there are no brokers to place it on.
-        return {requested.name: ErrorCode.LEADER_NOT_AVAILABLE for requested in request.topics or () if requested.name}
     created: dict[str, int] = {}
     for requested in request.topics or ():
         await turns.spend()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 from anabranch.broker.administration.mutation_charge import MutationCharge
 from anabranch.broker.authorization.peer import UNKNOWN_PEER
 from anabranch.broker.config.broker_settings import BrokerSettings
-from anabranch.broker.dispatch.request_context import RequestContext
+from anabranch.broker.dispatch.request_context import CloseConnection, RequestContext
 from anabranch.broker.dispatch.services import Services
 from anabranch.broker.handlers import metadata as metadata_module
 from anabranch.broker.handlers.describe_cluster import describe_cluster
 from anabranch.broker.handlers.describe_configs import describe_configs
+from anabranch.broker.handlers.describe_topic_partitions import describe_topic_partitions
 from anabranch.broker.handlers.find_coordinator import find_coordinator
 from anabranch.broker.handlers.init_producer_id import init_producer_id
 from anabranch.broker.handlers.metadata import metadata
@@ -28,10 +30,11 @@ from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol import codec
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
 from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from anabranch.protocol.apis.describe_topic_partitions import DescribeTopicPartitionsRequest
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataBroker, UpdateMetadataRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.hashing import partition_of_group
 from tests.broker.node.test_assembly import assembled
@@ -115,18 +118,40 @@ async def test_null_topics_return_all_and_empty_topics_none() -> None:
 CREATING = BrokerSettings(port=0, auto_create_topics_enable=True)
 
 
-async def test_broker_without_metadata_creates_no_topic() -> None:
-    """An unknown topic may exist; INVALID_REPLICATION_FACTOR without brokers would end some clients."""
+WITHOUT_BROKERS = [
+    (metadata, names("t"), 12),
+    (metadata, MetadataRequest(topics=None), 12),
+    (describe_cluster, DescribeClusterRequest(include_cluster_authorized_operations=False), 1),
+    (describe_topic_partitions, DescribeTopicPartitionsRequest(topics=[]), 0),
+]
+
+
+@pytest.mark.parametrize(("handler", "request_", "version"), WITHOUT_BROKERS)
+async def test_broker_without_metadata_ends_the_connection(
+    handler: Callable[..., Any], request_: Any, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka drops every broker that a response does not have, and may never connect again."""
+    monkeypatch.setattr(metadata_module, "BROKERS_WAIT_MS", 1)
+    with pytest.raises(CloseConnection):
+        await ask(handler, request_, version, ClusterImage())
+
+
+async def test_metadata_request_waits_for_the_first_metadata() -> None:
+    services = await lone_services(CREATING)
+    waiting = asyncio.create_task(metadata(context(services, 12), names("t", "no/topic")))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    live = [UpdateMetadataBroker(id=1, v0_host="host-1", v0_port=9001)]
+    services.metadata.apply(UpdateMetadataRequest(controller_id=2, controller_epoch=1, live_brokers=live))
+    response = await waiting
+    assert [broker.host for broker in response.brokers] == ["host-1"]
+
+
+async def test_topic_that_cannot_be_placed_is_refused_as_in_kafka() -> None:
     services = await lone_services(dataclasses.replace(CREATING, default_replication_factor=3))
-    response = await metadata(context(services, 12), names("t", "no/topic"))
-    assert [row.error_code for row in response.topics] == [
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-    ]
-    assert response.brokers == []
     services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
     (row,) = (await metadata(context(services, 12), names("t"))).topics
-    assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR, "as Kafka, once it knows"
+    assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 async def test_topic_creation_with_unknown_outcome_is_leader_not_available() -> None:
@@ -166,7 +191,6 @@ async def test_automatic_creation_is_charged_to_the_quota_of_the_client() -> Non
     response = await metadata(ctx, names("a", "b"))
     assert response.throttle_time_ms > 900_000
     assert [row.error_code for row in response.topics] == [ErrorCode.LEADER_NOT_AVAILABLE] * 2
-    assert (await metadata(context(await lone_services(CREATING), 12), names("a"))).throttle_time_ms == 0
 
 
 async def test_partition_without_a_live_leader_keeps_its_leader_epoch() -> None:
