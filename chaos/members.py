@@ -35,6 +35,7 @@ FRUITLESS: Final = 10
 """Restarts without a single line from the group, after which the command is given up."""
 END_S: Final = 20.0
 COMPLAINT_CHARS: Final = 400
+PROC: Final = Path("/proc")
 
 
 class MemberFailed(RuntimeError):
@@ -124,6 +125,14 @@ class MemberGroup:
                 process.send_signal(signal.SIGCONT)
         return f"{self.name}-{number} (pid {process.pid}) for {pause_s:.1f} s"
 
+    def processes(self) -> Iterator[str]:
+        """Yield the state of each member's process, and the end of what the members have printed."""
+        for number, process in self._running.items():
+            ended = process.returncode is not None
+            state = f"ended with {process.returncode}" if ended else f"state {state_of(process.pid)}"
+            yield f"process {self.name}-{number} (pid {process.pid}): {state}"
+        yield f"printed last: {self._complaint()}"
+
     def _victim(self, rng: random.Random) -> int | None:
         alive = [number for number, one in self._running.items() if one.returncode is None]
         return rng.choice(alive) if alive and not self._stopping.is_set() else None
@@ -196,6 +205,14 @@ class MemberGroup:
             f"{max(0, self.restarts - self.killed)} ended by themselves"
             f"{f', {self.unordered} out of the order of their key behind a merge' if self.unordered else ''}"
         )
+
+
+def state_of(pid: int) -> str:
+    """Return the kernel's letter for a process, such as S for sleeping and T for stopped; empty if it has ended."""
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def out_of_place(deliveries: Iterable[Delivery]) -> Iterator[str]:

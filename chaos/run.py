@@ -14,7 +14,7 @@ import random
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -30,10 +30,11 @@ from anabranch.chaos.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator, Rea
 from anabranch.chaos.cluster import LOGIN, ChaosCluster
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
+from anabranch.chaos.lagging_group import describe_lag
 from anabranch.chaos.members import MemberGroup, write_sent
 from anabranch.chaos.scene import Scene
 from anabranch.chaos.share_readers import SharedTopic
-from anabranch.clients.group_admin import committed_offsets, describe_group
+from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.processes import NodeFailed
 from anabranch.controller.model import LeaderAndIsr
@@ -291,15 +292,13 @@ class ChaosRun:
                 self.history.failures += self._undelivered(await self._committed(admin))
             for group in self._groups:
                 if not await self._until(partial(self._all_handed, group), f"{group.name}: every record is delivered"):
-                    self.history.failures += [line async for line in self._withheld(admin, group.name)]
+                    self.history.failures.append(await self._describe_lag(admin, group))
         if self._shared is not None:
             await self._until(self._shared.done, "every shared record is acknowledged")
 
-    async def _withheld(self, admin: Admin, group: str) -> AsyncIterator[str]:
-        """Yield why the coordinator withholds partitions from a group, if it does."""
-        with contextlib.suppress(*CLIENT_FAILURES):
-            for partition, reason in sorted((await describe_group(admin.network, group)).withheld.items()):
-                yield f"{group} is not given {partition}, which waits for {reason}"
+    async def _describe_lag(self, admin: Admin, group: MemberGroup) -> str:
+        found = describe_lag(admin, group, self.history.sends, self.cluster.proxy.exchanges, self._now())
+        return f"{group.name} lacks records:\n      " + "\n      ".join([line async for line in found])
 
     def _all_handed(self, group: MemberGroup) -> bool:
         return not group.missing(self.history.sends)

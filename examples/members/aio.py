@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 
@@ -26,6 +27,7 @@ async def receive(servers: str, topic: str, group: str, path: str) -> None:
         topic,
         bootstrap_servers=servers.split(","),
         group_id=group,
+        client_id=f"{group}-{os.getpid()}",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         session_timeout_ms=6000,

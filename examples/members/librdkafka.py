@@ -9,6 +9,7 @@ record is what its value says behind the slash.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from typing import Any, Final
@@ -47,8 +48,9 @@ def receive(kind: str, servers: str, topic: str, group: str, path: str) -> None:
     ending: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
     common = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
+    named = {"client.id": f"{group}-{os.getpid()}"}
     often = {"topic.metadata.refresh.interval.ms": 1000, "reconnect.backoff.max.ms": 1000, "log_level": 0}
-    consumer = Consumer({**common, **often, **KINDS[kind], "enable.auto.offset.store": False})
+    consumer = Consumer({**common, **named, **often, **KINDS[kind], "enable.auto.offset.store": False})
     consumer.subscribe([topic])
     lines = Lines(path)
     while not ending:

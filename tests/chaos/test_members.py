@@ -20,7 +20,7 @@ import pytest
 from anabranch.chaos.__main__ import main
 from anabranch.chaos.faults import Fired
 from anabranch.chaos.history import Send
-from anabranch.chaos.members import MemberFailed, MemberGroup
+from anabranch.chaos.members import MemberFailed, MemberGroup, state_of
 from anabranch.chaos.run import FIRST_COUNT, Plan, chaos, report
 
 log = logging.getLogger(__name__)
@@ -127,15 +127,10 @@ async def test_failing_command_ends_the_run(
     await one.stop(tasks)
 
 
-def state_of(process: asyncio.subprocess.Process) -> str:
-    """The letter that the kernel has for it: T when it is stopped."""
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 @pytest.mark.processes
 async def test_frozen_member_is_continued_and_killed_at_end_of_run(tmp_path: Path) -> None:
     async def until(stopped: bool) -> None:
-        while (state_of(process) == "T") != stopped:  # noqa: ASYNC110
+        while (state_of(process.pid) == "T") != stopped:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     one = MemberGroup("g", python("-c", "import signal; signal.pause()"), "", tmp_path)

@@ -18,9 +18,6 @@ from anabranch.chaos.scene import Scene
 from anabranch.clients.group_admin import commit_offsets
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.topic_partition import TopicPartition
-from tests.broker.coordinators import stock_members
-from tests.broker.coordinators.groups.test_group_gates import EACH, orders
-from tests.broker.coordinators.stock_members import StockMember
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
@@ -56,17 +53,6 @@ async def test_commit_with_lost_response_counts(tmp_path: Path) -> None:
         assert not await run._all_delivered(admin)
         await commit_offsets(admin.network, GROUP, {TopicPartition(TOPIC, 0): 1})
         assert await run._all_delivered(admin)
-
-
-async def test_run_names_gate_of_group_that_never_commits(tmp_path: Path) -> None:
-    run = ChaosRun(Plan(), ChaosCluster(tmp_path), say=log.info)
-    async with orders() as (_, admin, _):
-        member = StockMember(admin)
-        await member.take_part()
-        await admin.create_partitions(stock_members.TOPIC, 2)
-        assert await member.take_part() == {0}
-        lines = [line async for line in run._withheld(admin, stock_members.GROUP)]
-    assert lines == [f"readers is not given orders-1, which waits for 0@0 to reach offset {EACH} (committed: nothing)"]
 
 
 def many_kinds(fired: Sequence[Fired]) -> bool:

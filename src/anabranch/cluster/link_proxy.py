@@ -20,14 +20,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from anabranch.chaos.exchanges import Direction, LinkExchanges, RecentExchanges, client_id_of
+from anabranch.protocol.framing import LENGTH_BYTES
+
 Kind = Literal["cut", "drop", "delay", "hold"]
-Direction = Literal["both", "there", "back"]
 KINDS: Final[tuple[Kind, ...]] = ("cut", "drop", "delay", "hold")
 ANYBODY: Final = "*"
 CLIENT: Final = "client"
 CHUNK_BYTES: Final = 65536
 QUEUE_CHUNKS: Final = 256
-LEAST_HEADER_BYTES: Final = 10
 NODE_NAMES: Final = re.compile(r"(?:broker|controller)-(\d+)(?:-fetcher)?")
 
 
@@ -73,6 +74,7 @@ class Link:
     source: str
     target: str
     writers: tuple[asyncio.StreamWriter, ...] = ()
+    exchanges: LinkExchanges | None = None
 
     def reset(self) -> None:
         """Reset both sides at once, as a failed host would."""
@@ -87,6 +89,8 @@ class Proxy:
     host: str = "127.0.0.1"
     faults: list[LinkFault] = field(default_factory=list)
     links: set[Link] = field(default_factory=set)
+    exchanges: RecentExchanges = field(default_factory=RecentExchanges)
+    """The last exchanges of consumers that are no nodes."""
     sources: dict[str, None] = field(default_factory=lambda: {ANYBODY: None, CLIENT: None})
     """The possible source names of a link."""
     targets: dict[str, None] = field(default_factory=lambda: {ANYBODY: None})
@@ -180,6 +184,8 @@ class Proxy:
         if self._cut(link):
             return
         far_reader, far_writer = await asyncio.open_connection(*to)
+        if requests and link.source == CLIENT:
+            link.exchanges = LinkExchanges(link.target, self.exchanges, asyncio.get_running_loop().time)
         link.writers = (writer, far_writer)
         self.links.add(link)
         try:
@@ -198,6 +204,8 @@ class Proxy:
         finally:
             self.links.discard(link)
             link.reset()
+            if link.exchanges is not None:
+                link.exchanges.ended()
 
     def _holding(self, link: Link) -> bool:
         return any(one.kind == "hold" and one.concerns(link.source, link.target) for one in self.faults)
@@ -232,6 +240,8 @@ class Proxy:
                 if due > loop.time():
                     await asyncio.sleep(due - loop.time())
                 await self._pass(link, direction, api_key)
+                if link.exchanges is not None:
+                    link.exchanges.record(direction, data)
                 writer.write(data)
                 await writer.drain()
         finally:
@@ -290,9 +300,5 @@ async def chained(
 
 def sender_of(frame: bytes) -> str:
     """Return the sender of a request: a node's id as text, or "client"."""
-    if len(frame) < 4 + LEAST_HEADER_BYTES:
-        return CLIENT
-    length = int.from_bytes(frame[12:14], "big", signed=True)
-    name = frame[14 : 14 + max(length, 0)].decode(errors="replace")
-    found = NODE_NAMES.fullmatch(name)
+    found = NODE_NAMES.fullmatch(client_id_of(frame[LENGTH_BYTES:]))
     return found[1] if found else CLIENT
