@@ -101,7 +101,7 @@ async def wait_for_brokers(ctx: RequestContext) -> None:
     """Wait until the controller has sent the live brokers. Raises CloseConnection if that takes too long.
 
     A broker accepts connections before it is registered, and an earlier session or a missing controller delay that by
-    seconds. Kafka 3 then responds without brokers. librdkafka from 2.10 on drops every broker that a response does not
+    seconds. Kafka 3 then responds without brokers. librdkafka 2.16 drops every broker that a response does not
     have, and may never connect again. Kafka 4 does not process requests before it has the metadata.
     """
     if not await ctx.services.metadata.wait_until(lambda image: bool(image.brokers), BROKERS_WAIT_MS):

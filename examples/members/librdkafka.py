@@ -23,6 +23,9 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "consumer": {"group.protocol": "consumer"},
 }
 
+MOST_BETWEEN_POLLS_MS: Final = 60_000
+"""How long the coordinator waits for a member to give partitions up, by default 5 min. With `consumer`, a member may
+never be told to: librdkafka does not ask again after a heartbeat without a response."""
 UNANSWERED: Final = "Failed to fetch committed offset"
 """What librdkafka says first when it was not told where to begin in what it is assigned."""
 
@@ -48,7 +51,7 @@ def receive(kind: str, servers: str, topic: str, group: str, path: str) -> None:
     ending: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
     common = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
-    named = {"client.id": f"{group}-{os.getpid()}"}
+    named = {"client.id": f"{group}-{os.getpid()}", "max.poll.interval.ms": MOST_BETWEEN_POLLS_MS}
     often = {"topic.metadata.refresh.interval.ms": 1000, "reconnect.backoff.max.ms": 1000, "log_level": 0}
     consumer = Consumer({**common, **named, **often, **KINDS[kind], "enable.auto.offset.store": False})
     consumer.subscribe([topic])
