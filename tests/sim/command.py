@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,14 +47,9 @@ def run_one(seed: int, scenario: str = "everything") -> Result:
     )
 
 
-def run_many(seeds: Iterable[int], processes: int, scenario: str = "everything") -> Iterator[Result]:
+def run_many(seeds: Iterable[int], workers: Executor, scenario: str = "everything") -> Iterator[Result]:
     """Run schedules, in the order of their seeds."""
-    once = partial(run_one, scenario=scenario)
-    if processes == 1:
-        yield from map(once, seeds)
-        return
-    with pool(processes) as workers:
-        yield from workers.map(once, seeds, chunksize=4)
+    return workers.map(partial(run_one, scenario=scenario), seeds, chunksize=4)
 
 
 def tell(seed: int, bug: str | None, scenario: str) -> int:
@@ -77,18 +73,19 @@ def sweep(first: int, count: int, processes: int, scenario: str) -> int:
     guilty = []
     simulated_s = acknowledged = resizes = 0.0
     done = 0
-    for result in run_many(range(first, first + count), processes, scenario):
-        done += 1
-        fired += result.fired
-        met.update(name for name, times in result.fired.items() if times)
-        simulated_s += result.simulated_s
-        acknowledged += result.acknowledged
-        resizes += result.resizes
-        if result.violations:
-            guilty.append(result.seed)
-            print(f"seed {result.seed}: {len(result.violations)} violations, first {result.violations[0][:300]}")
-        if done % 100 == 0:
-            print(f"{done} schedules, {done / (time.monotonic() - began) * 60:.0f} per minute", flush=True)
+    with pool(processes) as workers:
+        for result in run_many(range(first, first + count), workers, scenario):
+            done += 1
+            fired += result.fired
+            met.update(name for name, times in result.fired.items() if times)
+            simulated_s += result.simulated_s
+            acknowledged += result.acknowledged
+            resizes += result.resizes
+            if result.violations:
+                guilty.append(result.seed)
+                print(f"seed {result.seed}: {len(result.violations)} violations, first {result.violations[0][:300]}")
+            if done % 100 == 0:
+                print(f"{done} schedules, {done / (time.monotonic() - began) * 60:.0f} per minute", flush=True)
     took_s = time.monotonic() - began
     print(f"{done} schedules in {took_s:.0f} s: {done / took_s * 60:.0f} per minute, {len(guilty)} with violations")
     print(f"simulated {simulated_s / 3600:.1f} h, {acknowledged:.0f} acknowledged records, {resizes:.0f} resizes")

@@ -21,6 +21,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -232,10 +233,9 @@ def some_runs(points: tuple[str, ...]) -> list[tuple[int, str]]:
     return [(known[place % len(known)], cross) for known in numbers.values() for place, cross in enumerate(CROSSES)]
 
 
-def run_many(todo: list[tuple[int, str]], processes: int) -> Iterator[Outcome]:
+def run_many(todo: list[tuple[int, str]], workers: Executor) -> Iterator[Outcome]:
     """Several of them, in order."""
-    with pool(processes) as workers:
-        yield from workers.map(_run, todo, chunksize=4)
+    return workers.map(_run, todo, chunksize=4)
 
 
 def _run(asked: tuple[int, str]) -> Outcome:
@@ -250,12 +250,13 @@ def sweep(processes: int) -> int:
     print(f"{len(points)} points, {len(CROSSES)} crosses: {len(todo)} runs", flush=True)
     visited: Counter[tuple[str, str]] = Counter()
     guilty = []
-    for outcome in run_many(todo, processes):
-        visited[outcome.failed, outcome.cross] += 1
-        if outcome.violations or not outcome.failed:
-            guilty.append(outcome)
-            why = outcome.violations[0][:300] if outcome.violations else "the point was not reached"
-            print(f"point {outcome.point} ({outcome.failed}) x {outcome.cross}: {why}", flush=True)
+    with pool(processes) as workers:
+        for outcome in run_many(todo, workers):
+            visited[outcome.failed, outcome.cross] += 1
+            if outcome.violations or not outcome.failed:
+                guilty.append(outcome)
+                why = outcome.violations[0][:300] if outcome.violations else "the point was not reached"
+                print(f"point {outcome.point} ({outcome.failed}) x {outcome.cross}: {why}", flush=True)
     names = list(dict.fromkeys(points))
     print(f"\n| point | times | {' | '.join(CROSSES)} |\n|---|---:|{'---:|' * len(CROSSES)}")
     for name in names:

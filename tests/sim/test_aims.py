@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+
 import pytest
 
 from tests.sim.aims import AIMS
 from tests.sim.command import run_one
 from tests.sim.defects import DEFECTS
 from tests.sim.planted import AIMED_AT, PLANTS, catch
-from tests.sim.processes import pool
 
 SEEDS = 40
 """The first of these in which a story comes about is enough; it needs others to be where it wants them."""
@@ -37,11 +38,10 @@ def run_aim(name: str) -> tuple[str, bool, tuple[str, ...]]:
     return name, False, tuple(violations)
 
 
-def test_aimed_scenario_occurs_without_violation() -> None:
-    with pool(2) as workers:
-        for name, came_about, violations in workers.map(run_aim, AIMS):
-            assert violations == (), f"repeat with: python -m tests.sim SEED --scenario {name!r}"
-            assert came_about, name
+def test_aimed_scenario_occurs_without_violation(workers: Executor) -> None:
+    for name, came_about, violations in workers.map(run_aim, AIMS):
+        assert violations == (), f"repeat with: python -m tests.sim SEED --scenario {name!r}"
+        assert came_about, name
 
 
 @pytest.mark.parametrize(

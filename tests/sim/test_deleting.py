@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Executor
 from typing import Any
 
 from tests.sim.command import run_many
@@ -12,10 +13,10 @@ SEEDS = (1, 2, 12)
 """Every fault comes up in these; `make sim SCENARIO=deleting` runs hundreds."""
 
 
-def test_schedules_of_deletions_have_no_violation() -> None:
+def test_schedules_of_deletions_have_no_violation(workers: Executor) -> None:
     """Each group gets the remaining records, and only requested deletions happen."""
     fired: Counter[str] = Counter()
-    for result in run_many(SEEDS, processes=2, scenario="deleting"):
+    for result in run_many(SEEDS, workers, "deleting"):
         assert result.violations == (), f"repeat with: make sim SCENARIO=deleting SEED={result.seed}"
         fired += result.fired
     assert {name: fired[f"fault: {name}"] > 0 for name in DELETION_FAULTS} == dict.fromkeys(DELETION_FAULTS, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Executor
 
 import pytest
 
@@ -22,8 +23,8 @@ AGAIN = 5
 
 
 @pytest.fixture(scope="module")
-def results() -> list[Result]:
-    return list(run_many(range(SCHEDULES), processes=2, scenario=SCENARIO))
+def results(workers: Executor) -> list[Result]:
+    return list(run_many(range(SCHEDULES), workers, SCENARIO))
 
 
 def test_schedules_of_resizes_have_no_violation(results: list[Result]) -> None:
@@ -45,12 +46,12 @@ def test_seed_repeats_its_resizes_exactly_in_any_process_and_order(results: list
     assert fingerprints_elsewhere(reversed(here), SCENARIO) == here
 
 
-def test_resize_is_finished_in_order_from_any_crash_point() -> None:
+def test_resize_is_finished_in_order_from_any_crash_point(workers: Executor) -> None:
     """Every kind of crash point, alone and with a failover, a second crash and a zombie, converges (I11)."""
     points = crash_points.recorded()
     assert len(points) > 100
     visited = set()
-    for outcome in crash_points.run_many(crash_points.some_runs(points), 2):
+    for outcome in crash_points.run_many(crash_points.some_runs(points), workers):
         assert outcome.failed == points[outcome.point - 1], "the run was the same until then"
         assert outcome.violations == (), f"point {outcome.point} ({outcome.failed}) x {outcome.cross}"
         assert outcome.crashes == (2 if outcome.cross == "second crash" else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Executor
 
 import pytest
 
@@ -16,8 +17,8 @@ AGAIN = 5
 
 
 @pytest.fixture(scope="module")
-def results() -> list[Result]:
-    return list(run_many(range(SCHEDULES), processes=2))
+def results(workers: Executor) -> list[Result]:
+    return list(run_many(range(SCHEDULES), workers))
 
 
 def test_schedules_under_faults_have_no_violation(results: list[Result]) -> None:
