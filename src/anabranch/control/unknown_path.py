@@ -22,7 +22,7 @@ def unknown_path(path: str, templates: Iterable[str]) -> str:
 
 def _fill(template: str, path: str) -> Iterator[str]:
     """A template with the path's own words for its parameters, also if the path lacks the version."""
-    for whole in (path, VERSION + path):
+    for whole in (path,) if path.startswith(f"{VERSION}/") else (path, VERSION + path):
         words, parts = whole.rstrip("/").split("/"), template.split("/")
         if len(words) == len(parts):
             yield "/".join(word if part.startswith("{") else part for word, part in zip(words, parts, strict=True))

@@ -16,6 +16,7 @@ PATHS = [one.path for one in ROUTES]
         ("/v1/node", "/v1/nodes"),
         ("/nodes", "/v1/nodes"),
         ("/v1/nodes/", "/v1/nodes"),
+        ("/v1/nosuch", "/v1/nodes"),
         ("/v1/node/2/kill", "/v1/nodes/2/kill"),
         ("/v1/nodes/2/kil", "/v1/nodes/2/kill"),
         ("/topics/orders", "/v1/topics/orders"),
