@@ -16,7 +16,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import click
 
 from anabranch.broker.profiles.profile import VERSIONS
 from anabranch.chaos import disk, nodes
@@ -30,6 +32,9 @@ from anabranch.cluster.process_registry import start_node
 from anabranch.cluster.processes import is_stopped
 from anabranch.cluster.zookeeper_sessions import NoSession
 from anabranch.controller.failpoints import STEPS
+
+if TYPE_CHECKING:
+    from anabranch.control.endpoint import ControlEndpoint
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 APIS: Final = {
@@ -58,6 +63,8 @@ examples:
   python -m anabranch.chaos crash-controller-at resize:after-plan
   python -m anabranch.chaos fill-disk 2 --leave 4096
   python -m anabranch.chaos run --duration 60 --seed 7     everything at once, with a verdict
+  python -m anabranch.chaos run --duration 60 --control 127.0.0.1:9190
+                                                           the same, and `anabranch control events --follow` shows it
   python -m anabranch.chaos run --duration 60 --login       the same, and everybody gives a password
   python -m anabranch.chaos run --duration 60 --kafka 4.1 --member "mine=python examples/members/librdkafka.py consumer"
                                                            the same, and a group of yours reads and is judged
@@ -220,7 +227,18 @@ async def up(options: argparse.Namespace) -> int:
         controllers=options.controllers,
         zookeepers=options.zookeepers,
         say=say,
+        endpoint=endpoint_of(options),
     )
+
+
+def endpoint_of(options: argparse.Namespace) -> ControlEndpoint | None:
+    """Create the endpoint of --control, if it is given. Raises NotFound for an address that is not of loopback."""
+    from anabranch.control.endpoint import make_control_endpoint
+
+    try:
+        return make_control_endpoint(options.control, None)
+    except click.UsageError as error:
+        raise NotFound(error.message) from None
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -256,7 +274,13 @@ async def run(options: argparse.Namespace) -> int:
         if companion is not None:
             plan = replace(plan, audit=companion.audit_topic)
         verdict = await chaos(
-            plan, say=say, directory=options.directory, companion=companion, login=options.login, kafka=options.kafka
+            plan,
+            say=say,
+            directory=options.directory,
+            companion=companion,
+            login=options.login,
+            kafka=options.kafka,
+            endpoint=endpoint_of(options),
         )
     for line in (*report(verdict), *(companion.lines() if companion else ())):
         say(line)
@@ -363,6 +387,7 @@ class Commands:
         one.add_argument("--brokers", type=int, default=3)
         one.add_argument("--controllers", type=int, default=2, help="number of spare controllers")
         one.add_argument("--zookeepers", type=int, default=3)
+        one.add_argument("--control", metavar="HOST:PORT", help="serve the control plane on this address of loopback")
         one = self._add("run", run, "run a cluster under load and faults, and print a verdict")
         one.add_argument("--duration", type=float, default=600.0, help="seconds of faults")
         one.add_argument("--seed", type=int, help="seed of the faults")
@@ -379,6 +404,7 @@ class Commands:
             metavar="GROUP=COMMAND",
             help="run two such programs as a group, kill them at times, and check their delivery logs",
         )
+        one.add_argument("--control", metavar="HOST:PORT", help="serve the control plane on this address of loopback")
         one.add_argument("--sharers", type=int, default=0, help="members of a share group (KIP-932)")
         one.add_argument("--ungated", action="store_true", help="the control: no gates for these groups")
         one.add_argument("--shrink", action="store_true", help="also shrink the topic under these groups")

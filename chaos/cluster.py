@@ -11,29 +11,40 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.config.listeners import Listener
 from anabranch.chaos.control import SOCKET_NAME, Control
-from anabranch.clients.security import SecurityArguments
+from anabranch.cli.process_clusters import front_routes
+from anabranch.clients.security import Security, SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.cluster import zookeeper_sessions
+from anabranch.cluster.control_socket import OrderRefused
 from anabranch.cluster.ensemble import LocalEnsemble
+from anabranch.cluster.launched_agent import AgentOptions, LaunchedAgent
 from anabranch.cluster.link_proxy import Proxy
 from anabranch.cluster.process_registry import LauncherSocket
 from anabranch.cluster.processes import (
     FIRST_CONTROLLER_ID,
     SMALL_CLUSTER,
+    NodeFailed,
     NodeProcess,
     free_ports,
     known_brokers,
     wait_for_live_brokers,
 )
+from anabranch.cluster.zookeeper_links import ZooKeeperLinks
+from anabranch.control.actions import ActionRefused
+from anabranch.control.front.front import Front
+from anabranch.control.front.launched_front import launched_front
 from anabranch.runtime.runner import StopSignal
 from anabranch.runtime.startable import Startable
+
+if TYPE_CHECKING:
+    from anabranch.control.endpoint import ControlEndpoint
 
 HOST: Final = "127.0.0.1"
 POLL_S: Final = 0.05
@@ -78,10 +89,30 @@ class ChaosCluster(Startable):
     advertised: dict[int, int] = field(default_factory=dict)
     """Node -> its port at the proxy."""
     frozen: set[int] = field(default_factory=set)
-    """Stopped pids, of nodes and servers."""
+    """Stopped pids of ZooKeeper servers."""
 
     def __post_init__(self) -> None:
         self.ensemble = LocalEnsemble(self.directory, self.zookeeper_count)
+        self.zookeeper_links: ZooKeeperLinks | None = None
+        """The nodes' links to ZooKeeper, through the proxy, once the ensemble runs."""
+        self._front: Front | None = None
+        self._controlled = contextlib.AsyncExitStack()
+
+    @property
+    def front(self) -> Front:
+        """The front of the running cluster: its actions and rules are the faults of a run."""
+        assert self._front is not None, "the cluster runs"
+        return self._front
+
+    @property
+    def security(self) -> Security | None:
+        """The credentials of nodes."""
+        return make_security(**self.access)
+
+    @property
+    def inter_broker_servers(self) -> str:
+        """The brokers' own addresses, not the proxy's: the control plane works while links are cut."""
+        return ",".join(f"{HOST}:{self.nodes[node_id].port}" for node_id in self.brokers)
 
     @property
     def brokers(self) -> list[int]:
@@ -101,22 +132,21 @@ class ChaosCluster(Startable):
     async def start(self) -> None:
         """Start the ensemble, then spare controllers, then brokers; return when all brokers know each other."""
         await self.ensemble.start()
+        self.zookeeper_links = ZooKeeperLinks(self.zookeeper, self.proxy)
         spares = range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + self.controller_count)
         ids = [*spares, *range(1, self.broker_count + 1)]
-        for node_id, port in zip(ids, free_ports(HOST, len(ids)), strict=True):
-            await self._place(node_id, port)
+        ports = free_ports(HOST, 2 * len(ids))
+        for node_id, port, agent_port in zip(ids, ports[: len(ids)], ports[len(ids) :], strict=True):
+            await self._place(node_id, port, LaunchedAgent.new(agent_port, AgentOptions()))
         for group in (spares, range(1, self.broker_count + 1)):
             await asyncio.gather(*(self.nodes[one].start() for one in group))
             await asyncio.gather(*(self.nodes[one].wait_ready() for one in group))
         await self.wait_brokers()
+        self._front = await self._controlled.enter_async_context(launched_front(self, self._start_by_request))
 
-    async def _place(self, node_id: int, port: int) -> None:
+    async def _place(self, node_id: int, port: int, agent: LaunchedAgent) -> None:
         self.advertised[node_id] = await self.proxy.listen(str(node_id), (HOST, port))
-        ways = []
-        for number, server in self.ensemble.servers.items():
-            name = f"zookeeper-{number}"
-            way = await self.proxy.listen(name, (HOST, server.port), source=str(node_id), requests=False)
-            ways.append(f"{HOST}:{way}")
+        assert self.zookeeper_links is not None
         replicas = str(min(3, self.broker_count))
         self.nodes[node_id] = NodeProcess(
             node_id=node_id,
@@ -125,7 +155,7 @@ class ChaosCluster(Startable):
             port=port,
             listeners=(Listener(LISTENER, LISTENER, HOST, port),) if self.access else (),
             directory=self.directory,
-            zookeeper=",".join(ways),
+            zookeeper=await self.zookeeper_links.open(node_id),
             properties={
                 **SMALL_CLUSTER,
                 "default.replication.factor": replicas,
@@ -137,6 +167,7 @@ class ChaosCluster(Startable):
             advertise=f"{HOST}:{self.advertised[node_id]}",
             log_level=self.log_level,
             module=self.module,
+            agent=agent,
         )
 
     async def wait_brokers(self, count: int | None = None) -> None:
@@ -151,60 +182,90 @@ class ChaosCluster(Startable):
     # --- faults
 
     async def kill(self, node_id: int) -> None:
-        """SIGKILL the node."""
-        self.frozen.discard(self.nodes[node_id].pid)
-        await self.nodes[node_id].kill()
+        """SIGKILL the node, if it runs."""
+        with contextlib.suppress(ActionRefused):  # it has ended by itself
+            await self.front.actions.kill(node_id)
 
     async def restart(self, node_id: int, *, ready: bool = True) -> None:
-        """Start an ended node; with `ready`, wait until it serves."""
+        """Start an ended node, also while others are frozen; with `ready`, wait until it serves."""
+        self.publish("node starting", node=node_id)
         await self.nodes[node_id].start()
         if ready:
             await self.nodes[node_id].wait_ready()
+            self.publish("node started", node=node_id)
+
+    async def _start_by_request(self, node_id: int) -> None:
+        try:
+            await self.nodes[node_id].start()
+            await self.nodes[node_id].wait_ready()
+        except NodeFailed as error:
+            raise OrderRefused(str(error)) from None
+
+    def publish(self, kind: str, **detail: Any) -> None:
+        """Record an event of the running cluster."""
+        if self._front is not None:
+            self._front.publish(kind, **detail)
 
     def wipe(self, node_id: int) -> None:
         """Delete a dead broker's data, as if it gets a new disk."""
         shutil.rmtree(self.directory / f"node-{node_id}")
 
-    def freeze(self, pid: int) -> None:
-        """SIGSTOP the process."""
+    def freeze_server(self, number: int) -> None:
+        """SIGSTOP a ZooKeeper server."""
+        pid = self.ensemble.servers[number].pid
+        assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         self.frozen.add(pid)
 
-    def thaw(self, pid: int) -> None:
-        """SIGCONT the process."""
-        self.frozen.discard(pid)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-    async def expire(self, node_id: int) -> int:
-        """End the node's ZooKeeper session. Returns the session's id."""
-        victim = await zookeeper_sessions.session_of(self.zookeeper, node_id)
-        await zookeeper_sessions.expire(self.zookeeper, victim)
-        return victim
+    def thaw_servers(self) -> None:
+        """SIGCONT the frozen ZooKeeper servers."""
+        for pid in self.frozen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self.frozen.clear()
 
     async def active_controller(self) -> int:
         """Return the node that /controller names; -1 if there is none."""
         return await zookeeper_sessions.active_controller(self.zookeeper)
 
     async def stop(self) -> None:
-        """End all faults, resume frozen processes, and end all processes."""
+        """End all faults, resume frozen servers, and end all processes."""
         self.proxy.heal()
-        for pid in list(self.frozen):
-            self.thaw(pid)
+        self.thaw_servers()
+        await self._controlled.aclose()
         await asyncio.gather(*(node.kill() for node in self.nodes.values()))
         await self.proxy.close()
         await self.ensemble.stop()
 
 
-async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: int, say: Callable[[str], None]) -> int:
+@contextlib.asynccontextmanager
+async def controlled(cluster: ChaosCluster, endpoint: ControlEndpoint | None) -> AsyncIterator[None]:
+    """Serve the control plane of a running cluster while the block runs, if there is an endpoint."""
+    if endpoint is None:
+        yield
+        return
+    async with endpoint.opened(cluster.front, front_routes):
+        yield
+
+
+async def serve(
+    directory: Path,
+    *,
+    brokers: int,
+    controllers: int,
+    zookeepers: int,
+    say: Callable[[str], None],
+    endpoint: ControlEndpoint | None = None,
+) -> int:
     """Run a cluster until a signal; its proxy accepts commands from other processes."""
     stop = StopSignal()
-    async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster:
+    async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster, controlled(cluster, endpoint):
         control = Control(cluster.proxy)
         launcher_socket = LauncherSocket(cluster, say)
         await control.listen(directory / SOCKET_NAME)
         await launcher_socket.open()
-        say(f"ready bootstrap={cluster.bootstrap_servers} zookeeper={cluster.zookeeper} at={directory}")
+        control_url = "" if endpoint is None else f" control={endpoint.url}"
+        say(f"ready bootstrap={cluster.bootstrap_servers} zookeeper={cluster.zookeeper} at={directory}{control_url}")
         try:
             await stop.wait()
         finally:

@@ -2,7 +2,10 @@
 
 A fault chooses its target by role (`scene`): the active controller, the leader of a busy partition, or any node. It
 repairs in `finally`, so a run that ends early leaves nothing behind. The run counts faults with an effect: a fault
-without a target or an effect returns None and does not count.
+without a target or an effect returns None, or raises ActionRefused, and does not count.
+
+Nodes are killed, stopped, frozen, isolated and cut off from ZooKeeper by the actions and rules of the cluster's front,
+which its control plane has, too. The proxy has the faults of single links and directions.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from typing import Final
 
 from anabranch.chaos import disk
 from anabranch.chaos.scene import LOOKING_FAILED, Scene, hands_on
-from anabranch.cluster.link_proxy import CLIENT, LinkFault
+from anabranch.cluster.link_proxy import LinkFault
 from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed
 from anabranch.cluster.zookeeper import ZooKeeperUnavailable
-from anabranch.cluster.zookeeper_sessions import NoSession, active_controller, resign_active_controller
+from anabranch.cluster.zookeeper_sessions import active_controller, resign_active_controller
+from anabranch.control.actions import ActionRefused
 from anabranch.controller.failpoints import STEPS
+from anabranch.faults.rule import Rule, rule_text
 
 ALTER_PARTITION: Final = 56
 ELECTION_TRIES: Final = 8
@@ -103,7 +108,7 @@ async def stop_in_order(scene: Scene) -> str | None:
     if victim is None:
         return None
     with hands_on(scene, victim):
-        await scene.cluster.nodes[victim].stop()
+        await scene.cluster.front.actions.stop(victim)
         await asyncio.sleep(scene.rng.random())
         await scene.restart(victim)
     return f"node {victim}"
@@ -115,14 +120,15 @@ async def freeze(scene: Scene) -> str | None:
     victim = await scene.victim()
     if victim is None:
         return None
-    pid = scene.cluster.nodes[victim].pid
+    actions = scene.cluster.front.actions
     with hands_on(scene, victim):
-        scene.cluster.freeze(pid)
         pause = scene.pause()
         try:
+            await actions.freeze(victim)
             await asyncio.sleep(pause)
         finally:
-            scene.cluster.thaw(pid)
+            with contextlib.suppress(ActionRefused):  # it was not frozen
+                await actions.thaw(victim)
     return f"node {victim} for {pause:.1f} s"
 
 
@@ -134,11 +140,11 @@ async def expire_session(scene: Scene) -> str | None:
         return None
     with hands_on(scene, victim):
         try:
-            session_id = await scene.cluster.expire(victim)
-        except (NoSession, *LOOKING_FAILED):
+            await scene.cluster.front.actions.expire_session(victim)
+        except LOOKING_FAILED:
             return None
         await asyncio.sleep(1)
-    return f"node {victim}, {session_id:#x}"
+    return f"node {victim}"
 
 
 async def _disturb(scene: Scene, faults: Sequence[LinkFault], pause: float) -> str | None:
@@ -188,11 +194,22 @@ async def isolate(scene: Scene) -> str | None:
     chosen = await scene.victim()
     if chosen is None:
         return None
-    victim = str(chosen)
-    others = [str(one) for one in scene.cluster.nodes if str(one) != victim] + [CLIENT]
-    gone = [LinkFault("drop", victim, one) for one in others if one != CLIENT]
-    gone += [LinkFault("drop", one, victim) for one in others]
-    return await _disturb(scene, gone, scene.pause())
+    lost = (Rule(link=(f"{chosen}:*", f"*:{chosen}"), hold=True), Rule(brokers=(chosen,), hold=True))
+    return await _ruled(scene, lost, scene.pause())
+
+
+async def _ruled(scene: Scene, faults: Sequence[Rule], pause: float) -> str | None:
+    """Apply rules for a while."""
+    rules = scene.cluster.front.rules
+    names = []
+    try:
+        for one in faults:
+            names.append((await rules.add(one))["name"])
+        await asyncio.sleep(pause)
+    finally:
+        rows = [await rules.remove(name) for name in names]
+    hits = sum(row["hits"] for row in rows)
+    return f"{', '.join(map(rule_text, faults))} for {pause:.1f} s, met {hits} times" if hits else None
 
 
 @fault("delay a node")
@@ -282,10 +299,18 @@ async def lose_zookeeper_connection(scene: Scene) -> str | None:
     victim = await scene.victim()
     if victim is None:
         return None
-    kind = scene.rng.choice(("cut", "drop"))
-    servers = scene.cluster.ensemble.servers
-    gone = [LinkFault(kind, str(victim), f"zookeeper-{number}") for number in servers]  # type: ignore[arg-type]
-    return await _disturb(scene, gone, scene.rng.choice((2.0, 5.0, 9.0)))
+    links, pause = scene.cluster.zookeeper_links, scene.rng.choice((2.0, 5.0, 9.0))
+    assert links is not None
+    if scene.rng.random() < 0.5:
+        return await _disturb(scene, [LinkFault("drop", str(victim), name) for name in links.names], pause)
+    actions = scene.cluster.front.actions
+    await actions.suspend_session(victim)
+    try:
+        await asyncio.sleep(pause)
+    finally:
+        with contextlib.suppress(ActionRefused):  # another fault has killed the node
+            await actions.resume_session(victim)
+    return f"node {victim} for {pause:.1f} s"
 
 
 @fault("kill a ZooKeeper server")
@@ -311,15 +336,13 @@ async def freeze_zookeeper(scene: Scene) -> str | None:
     if not _quorum_whole(scene):
         return None
     number = scene.rng.choice(list(scene.cluster.ensemble.servers))
-    pid = scene.cluster.ensemble.servers[number].pid
-    assert pid is not None
     pause = scene.pause()
     with hands_on(scene, ENSEMBLE):
-        scene.cluster.freeze(pid)
+        scene.cluster.freeze_server(number)
         try:
             await asyncio.sleep(pause)
         finally:
-            scene.cluster.thaw(pid)
+            scene.cluster.thaw_servers()
     return f"server {number} for {pause:.1f} s"
 
 

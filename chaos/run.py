@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch import Admin, NewTopic
 from anabranch.chaos import archive, checkers
@@ -27,7 +27,7 @@ from anabranch.chaos import share_readers as sharers
 from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.audit_companion import AuditCompanionProcess, moments
 from anabranch.chaos.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator, Reader, Record, Writer, watching
-from anabranch.chaos.cluster import LOGIN, ChaosCluster
+from anabranch.chaos.cluster import LOGIN, ChaosCluster, controlled
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
 from anabranch.chaos.lagging_group import describe_lag
@@ -37,9 +37,13 @@ from anabranch.chaos.share_readers import SharedTopic
 from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.processes import NodeFailed
+from anabranch.control.actions import ActionRefused
 from anabranch.controller.model import LeaderAndIsr
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkError
+
+if TYPE_CHECKING:
+    from anabranch.control.endpoint import ControlEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -264,8 +268,12 @@ class ChaosRun:
         except NodeFailed as error:
             self.history.failures.append(f"{name}: {error}")
             return
+        except ActionRefused as error:  # the node has ended by itself, or another fault has it
+            log.info("%s: %s", name, error)
+            return
         if what is not None:
             self.fired.append(Fired(name, what, started_s, self._now()))
+            self.cluster.publish("chaos fault", fault=name, what=what)
             self._tell(f"{name}: {what} (began {started_s - self._started_s:.1f})")
 
     async def _converge(self, operator: asyncio.Task[None], writers: list[asyncio.Task[None]]) -> None:
@@ -459,11 +467,12 @@ async def chaos(
     companion: AuditCompanionProcess | None = None,
     login: bool = False,
     kafka: str | None = None,
+    endpoint: ControlEndpoint | None = None,
 ) -> Verdict:
     """Start a cluster, run, and end it. A given directory is kept, with the nodes' logs.
 
     `module` is what nodes run, possibly with a planted bug. With `login`, clients and nodes need a password. `kafka` is
-    the version of Kafka that brokers show: by default 4.2 with `sharers`.
+    the version of Kafka that brokers show: by default 4.2 with `sharers`. `endpoint` serves the run's control plane.
     """
     with contextlib.ExitStack() as stack:
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
@@ -475,5 +484,5 @@ async def chaos(
         if kafka is not None:
             properties |= {"kafka.version": kafka, "kafka.release": kafka}
         cluster = ChaosCluster(place, controller_count=2, properties=properties, module=module, access=access)
-        async with cluster:
+        async with cluster, controlled(cluster, endpoint):
             return await ChaosRun(plan, cluster, say=say, companion=companion).run()

@@ -15,6 +15,7 @@ import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.chaos.cluster import ChaosCluster
+from anabranch.cluster import zookeeper_sessions
 from anabranch.cluster.link_proxy import LinkFault
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
@@ -58,7 +59,8 @@ async def until_hit(fault: LinkFault) -> None:
 async def die(cluster: ChaosCluster, node_id: int) -> None:
     """SIGKILL, and the session with it."""
     await cluster.kill(node_id)
-    await cluster.expire(node_id)
+    session_id = await zookeeper_sessions.session_of(cluster.zookeeper, node_id)
+    await zookeeper_sessions.expire(cluster.zookeeper, session_id)
 
 
 async def delayed_proposal_races_a_reboot(cluster: ChaosCluster) -> None:

@@ -96,7 +96,7 @@ async def control_plane(
         return
     from anabranch.control.front.launched_front import launched_front
 
-    async with launched_front(cluster, launcher) as front, endpoint.serve(front, front_routes):
+    async with launched_front(cluster, launcher.start) as front, endpoint.serve(front, front_routes):
         yield
 
 

@@ -417,6 +417,11 @@ class ProcessCluster(Startable):
             stall_timeout_s=stall_timeout_s,
         )
 
+    @property
+    def inter_broker_servers(self) -> str:
+        """The addresses at which other nodes reach the brokers."""
+        return ",".join(format_host_port(*self.inter_broker_address(one)) for one in self.brokers)
+
     def inter_broker_address(self, node: NodeProcess) -> tuple[str, int]:
         """The address at which other nodes and the launcher reach a node."""
         return next(

@@ -14,24 +14,31 @@ from anabranch.protocol.host_port import format_host_port, parse_host_port
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 2181
-SERVER: Final = "zookeeper"
 
 
 class ZooKeeperLinks:
-    """The links of all nodes to one ensemble, whose connect string is `HOST:PORT,HOST:PORT/CHROOT`."""
+    """The links of all nodes to one ensemble, whose servers are named zookeeper-1 and so on.
 
-    def __init__(self, zookeeper: str) -> None:
+    Args:
+        zookeeper: The connect string, `HOST:PORT,HOST:PORT/CHROOT`.
+        proxy: The proxy that has the ports; a new one by default.
+    """
+
+    def __init__(self, zookeeper: str, proxy: Proxy | None = None) -> None:
         hosts, slash, chroot = zookeeper.partition("/")
         self.servers = [_address(one.strip()) for one in hosts.split(",")]
         """The addresses of the servers."""
         self._suffix = f"{slash}{chroot}"
-        self._proxy = Proxy(HOST)
-        self._cuts: dict[int, LinkFault] = {}
+        self.names = [f"zookeeper-{number}" for number in range(1, len(self.servers) + 1)]
+        """The names of the servers at the proxy."""
+        self._proxy = proxy or Proxy(HOST)
+        self._cuts: dict[int, list[LinkFault]] = {}
 
     async def open(self, node_id: int) -> str:
         """Open the ports of a node. Returns its connect string."""
         ports = [
-            await self._proxy.listen(SERVER, address, source=str(node_id), requests=False) for address in self.servers
+            await self._proxy.listen(name, address, source=str(node_id), requests=False)
+            for name, address in zip(self.names, self.servers, strict=True)
         ]
         return ",".join(f"{HOST}:{port}" for port in ports) + self._suffix
 
@@ -42,11 +49,11 @@ class ZooKeeperLinks:
     def cut(self, node_id: int) -> None:
         """Cut a node off, until `heal`."""
         if node_id not in self._cuts:
-            self._cuts[node_id] = self._proxy.begin(LinkFault("cut", str(node_id)))
+            self._cuts[node_id] = [self._proxy.begin(LinkFault("cut", str(node_id), name)) for name in self.names]
 
     def heal(self, node_id: int) -> None:
         """Let a node connect again."""
-        if (fault := self._cuts.pop(node_id, None)) is not None:
+        for fault in self._cuts.pop(node_id, ()):
             self._proxy.end(fault)
 
     def heal_all(self) -> None:

@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anabranch.control.front.agent_client import AgentClient, open_http
 from anabranch.control.front.front import Front
 from anabranch.control.front.process_actions import ProcessActions
-from anabranch.protocol.host_port import format_host_port
 
 if TYPE_CHECKING:
-    from anabranch.cluster.process_registry import LauncherSocket
-    from anabranch.cluster.processes import ProcessCluster
+    from anabranch.clients.security import Security
+    from anabranch.cluster.processes import NodeProcess
+    from anabranch.cluster.zookeeper_links import ZooKeeperLinks
+
+
+class LaunchedProcesses(Protocol):
+    """The interface of a running cluster of processes whose nodes have agents."""
+
+    @property
+    def nodes(self) -> Mapping[int, NodeProcess]:
+        """All nodes by id, running or not."""
+
+    @property
+    def zookeeper(self) -> str:
+        """The connect string of the ensemble, without the launcher's ports."""
+
+    @property
+    def zookeeper_links(self) -> ZooKeeperLinks | None:
+        """The nodes' links to ZooKeeper."""
+
+    @property
+    def inter_broker_servers(self) -> str:
+        """The inter-broker addresses of all brokers."""
+
+    @property
+    def security(self) -> Security | None:
+        """The credentials there."""
 
 
 @asynccontextmanager
-async def launched_front(cluster: ProcessCluster, launcher: LauncherSocket) -> AsyncIterator[Front]:
-    """The front of a running cluster whose nodes have agents; the block begins when all of them have answered."""
+async def launched_front(cluster: LaunchedProcesses, start: Callable[[int], Awaitable[Any]]) -> AsyncIterator[Front]:
+    """The front of a running cluster; the block begins when all agents have answered.
 
-    def servers() -> str:
-        addresses = [cluster.inter_broker_address(one) for one in cluster.brokers]
-        return ",".join(format_host_port(host, port) for host, port in addresses)
-
+    Args:
+        cluster: The cluster.
+        start: Starts an ended node, and returns when it is ready. Raises OrderRefused.
+    """
     links = cluster.zookeeper_links
     async with contextlib.AsyncExitStack() as stack:
         if links is not None:
@@ -39,8 +63,8 @@ async def launched_front(cluster: ProcessCluster, launcher: LauncherSocket) -> A
         front = Front(
             cluster.nodes,
             client_of,
-            lambda publish: ProcessActions(cluster.nodes, launcher.start, cluster.zookeeper, publish, links),
-            servers,
+            lambda publish: ProcessActions(cluster.nodes, start, cluster.zookeeper, publish, links),
+            lambda: cluster.inter_broker_servers,
             cluster.security,
         )
         await stack.enter_async_context(front)

@@ -15,7 +15,7 @@ from anabranch.cluster.control_socket import OrderRefused
 from anabranch.cluster.zookeeper_sessions import NoSession, expire, session_of
 from anabranch.control.actions import ActionRefused, UnknownNode
 
-NOTICE_S: Final = 2.0
+NOTICE_S: Final = 10.0
 """How long the kernel may take to show that a process is stopped or goes on."""
 POLL_S: Final = 0.005
 
