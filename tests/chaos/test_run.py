@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -17,6 +20,9 @@ from anabranch.chaos.run import ChaosRun, Plan, chaos, report
 from anabranch.chaos.scene import Scene
 from anabranch.clients.group_admin import commit_offsets
 from anabranch.cluster.in_process import Cluster
+from anabranch.control.client import ControlClient
+from anabranch.control.endpoint import Address, ControlEndpoint
+from anabranch.control.events import EventRow
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -59,12 +65,25 @@ def many_kinds(fired: Sequence[Fired]) -> bool:
     return len({one.name for one in fired}) >= 5
 
 
+def follow(url: str, events: list[EventRow]) -> None:
+    """Collect the events of a control plane until it ends."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        events.extend(ControlClient(url).follow())
+
+
 async def test_half_a_minute_of_faults_violates_nothing(tmp_path: Path) -> None:
     """Three brokers, two spare controllers and three ZooKeeper servers are killed, frozen, cut off, slowed down and
-    expired under load and resizes; then every checker runs.
+    expired under load and resizes; then every checker runs. A client of the control plane follows the run.
     """
     plan = Plan(duration_s=30, enough=many_kinds, seed=903, patience_s=PATIENCE_S)
-    verdict = await chaos(plan, say=log.info, directory=tmp_path)
+    endpoint = ControlEndpoint(Address("127.0.0.1", 0), "")
+    events: list[EventRow] = []
+    following = Thread(target=follow, args=(endpoint.url, events), daemon=True)
+    following.start()
+    verdict = await chaos(plan, say=log.info, directory=tmp_path, endpoint=endpoint)
+    following.join(30)
+    told = [(row["fault"], row["what"]) for row in map(dict, events) if row["kind"] == "chaos fault"]
+    assert told == [(one.name, one.what) for one in verdict.fired]
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
     assert many_kinds(verdict.fired), table

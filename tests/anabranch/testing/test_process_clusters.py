@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 
 from anabranch.broker.config.properties_file import properties_of
+from anabranch.control.control_error import ControlError
 from anabranch.protocol.errors import KafkaError
 from anabranch.testing import process_clusters
 from anabranch.testing.clusters import Clusters
@@ -61,8 +62,11 @@ def test_cluster_that_a_test_has_damaged_is_empty_and_whole_for_the_next(kept: P
         member_of(kafka, "billing").close()
         kafka.faults.add(api="Metadata", delay_ms=1)
         kafka.nodes[1].kill()
+        kafka.nodes[2].suspend_session()
         kafka.nodes[2].freeze()
     assert kafka.faults.rows() == [] and not any(row.get("frozen") for row in kafka.control.state()["nodes"])
+    with pytest.raises(ControlError, match="node 2 is not cut off from ZooKeeper"):
+        kafka.nodes[2].resume_session()
     with kept.running(SETTINGS) as again:
         assert again is kafka
         assert all(node.running for node in again.nodes.values())
