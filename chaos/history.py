@@ -293,6 +293,8 @@ class History:
     deliveries: list[Delivery] = field(default_factory=list)
     read_starts: list[ReadStart] = field(default_factory=list)
     callbacks: list[Callback] = field(default_factory=list)
+    instances: dict[str, str] = field(default_factory=dict)
+    """The instance id of each consumer that is a static member."""
     died: list[Died] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     states: list[StateWritten] = field(default_factory=list)

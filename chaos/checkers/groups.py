@@ -109,13 +109,22 @@ def a23_skipped_delivery(history: History) -> Iterator[str]:
 
 
 def a24_double_ownership(history: History) -> Iterator[str]:
-    """Two members get one partition's records in one generation of the group."""
+    """Two members get one partition's records in one generation of the group.
+
+    A static member that was replaced is another one: its successor continues in the same generation.
+    """
     owners: dict[tuple[Place, int], str] = {}
+    replaced: set[tuple[Place, int, str]] = set()
     for one in history.deliveries:
-        owner = owners.setdefault((one.place, one.group_generation), one.consumer)
-        if owner != one.consumer:
+        key = (one.place, one.group_generation)
+        owner = owners.setdefault(key, one.consumer)
+        if owner == one.consumer:
+            continue
+        succeeds = history.instances.get(owner, owner) == history.instances.get(one.consumer)
+        if not succeeds or (*key, one.consumer) in replaced:
             yield f"{one.place} in generation {one.group_generation} is read by {owner} and {one.consumer}"
-            owners[one.place, one.group_generation] = one.consumer
+        replaced.add((*key, owner))
+        owners[key] = one.consumer
 
 
 def a40_late_delivery(history: History) -> Iterator[str]:

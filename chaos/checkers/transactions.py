@@ -219,13 +219,15 @@ def a35_stale_marker(history: History) -> Iterator[str]:
 
 
 def a36_two_owners(history: History) -> Iterator[str]:
-    """Two members of a group get one partition in one generation."""
+    """Two members of a group get one partition in one generation; successors of a static member are one."""
     owners: dict[tuple[str, int, Place], str] = {}
+    instances = tuple(f"{instance}-" for instance in history.instances.values())
     for one in history.assigned:
         for place in one.places:
-            owner = owners.setdefault((one.group, one.generation, place), one.member)
-            if owner != one.member:
-                yield f"{place} in generation {one.generation} of {one.group} belongs to {owner} and {one.member}"
+            member = next((name for name in instances if one.member.startswith(name)), one.member)
+            owner = owners.setdefault((one.group, one.generation, place), member)
+            if owner != member:
+                yield f"{place} in generation {one.generation} of {one.group} belongs to {owner} and {member}"
 
 
 def a37_zombie_offsets(history: History) -> Iterator[str]:

@@ -20,7 +20,7 @@ from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import api_of
 from tests.sim.aims import aim
 from tests.sim.aims_of_disks import within
-from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC
+from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC, Reader
 from tests.sim.history import Commit
 from tests.sim.loop import Process
 
@@ -117,6 +117,77 @@ async def _send(schedule: Any, request: OffsetCommitRequest, row: Commit) -> Non
             row.outcome = "fail" if refusal(response) else "ok"
             row.acked_order = cluster.history.tick()
             cluster.tell(f"the zombie's commit: {ErrorCode(refusal(response)).name}")
+
+
+STATIC = {**SLEEPING, "fault_s": 7.0}
+LONG_SESSION_MS = 20_000
+"""Longer than a story: whoever relies on it is not yet expired."""
+
+
+@aim("a static member sleeps while another instance replaces it", STATIC, resizing=True)
+async def static_member_is_replaced(schedule: Any) -> bool:
+    """The sleeper has records at hand, and wakes up within its session; the next one has read beyond them."""
+    cluster, rng = schedule.cluster, schedule.rng
+    reader = rng.choice(schedule.readers)
+    await _name(schedule, reader)
+    process, reader.block_s = reader.process, 0.05
+    if not await within(schedule, 4, lambda: reader.blocked) or reader.process is not process:
+        reader.block_s = 0.0
+        return False
+    held, known = reader.at_hand, len(cluster.history.read_starts)
+    cluster.tell(f"{reader.identity} sleeps, and has records of {sorted(held)}")
+    cluster.loop.freeze(process)
+    twin = Reader(cluster, f"{reader.name}-twin-{known}", strategy=reader.strategy, protocol=reader.protocol)
+    twin.instance_id, twin.session_timeout_ms = reader.instance_id, LONG_SESSION_MS
+    await asyncio.sleep(0.5 * rng.random())
+    twin.start()
+    read_starts = cluster.history.read_starts
+    taken = await within(
+        schedule, 4, lambda: any(one.place in held and one.consumer == twin.identity for one in read_starts[known:])
+    )
+    await asyncio.sleep(1.2 + rng.random())
+    if reader.process is process:
+        cluster.loop.thaw(process)
+    await asyncio.sleep(rng.random())
+    twin.kill()
+    return taken
+
+
+@aim("a static member of a KIP-848 group leaves for a while, or for good", STATIC, assigning=True)
+@aim("a static member restarts within its session", STATIC, resizing=True)
+async def static_member_restarts(schedule: Any) -> bool:
+    """Its partitions wait for it. A classic one may as well die; one of KIP-848 may come back as another instance."""
+    cluster, rng = schedule.cluster, schedule.rng
+    reader = rng.choice(schedule.readers)
+    await _name(schedule, reader)
+    if not await within(schedule, 4, lambda: bool(reader.consumer.assignment())):
+        return False
+    held, known = {tuple(one) for one in reader.consumer.assignment()}, len(cluster.history.read_starts)
+    if reader.protocol == "classic" and rng.random() < 0.5:
+        reader.kill()
+    else:
+        reader.stopping = True
+        await within(schedule, 5, reader.task.done)
+        reader.stopping, reader.process = False, None
+    await asyncio.sleep(0.2 + rng.random())
+    if reader.protocol == "consumer" and rng.random() < 0.6:
+        reader.instance_id = f"{reader.name}-instance-{known}"
+    reader.start()
+    read_starts = cluster.history.read_starts
+    return await within(
+        schedule, 6, lambda: any(one.place in held and one.consumer == reader.identity for one in read_starts[known:])
+    )
+
+
+async def _name(schedule: Any, reader: Any) -> None:
+    """Restart a reader as a static member."""
+    if reader.alive:
+        reader.kill()
+    reader.instance_id, reader.session_timeout_ms = f"{reader.name}-instance", LONG_SESSION_MS
+    reader.consumer = None
+    await asyncio.sleep(0.1)
+    reader.start()
+    await within(schedule, 6, lambda: reader.consumer is not None and bool(reader.consumer.assignment()))
 
 
 @aim(

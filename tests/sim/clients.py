@@ -28,6 +28,8 @@ CLIENT_FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
 EAGER: Final = tuple(ASSIGNORS)
 COOPERATIVE: Final = ("cooperative-sticky",)
 SLOW: Final = 0.02
+FENCED_S: Final = 3.0
+"""How long an application leaves its place to the instance that has replaced it."""
 NEVER_STORED: Final = frozenset(
     {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.POLICY_VIOLATION}
 )
@@ -201,6 +203,8 @@ class Reader(Application):
         self.group = group
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = 2000
+        self.instance_id: str | None = None
+        """The name of a static member, which its successors have, too."""
         self.metadata_max_age_ms = metadata_max_age_ms
         self.slow = slow
         self.protocol = protocol
@@ -222,6 +226,9 @@ class Reader(Application):
                     await self._poll(consumer)
             except CLIENT_FAILURES as error:
                 self.tell(f"starts over: {error}")
+                if isinstance(error, KafkaError) and error.code is ErrorCode.FENCED_INSTANCE_ID:
+                    self.cluster.fired["static member fenced"] += 1
+                    await asyncio.sleep(FENCED_S)
             try:
                 await consumer.stop()
             except CLIENT_FAILURES as error:
@@ -232,6 +239,8 @@ class Reader(Application):
                 await asyncio.sleep(0.2)
 
     def _make(self) -> Consumer:
+        if self.instance_id is not None:
+            self.history.instances[self.identity] = self.instance_id
         return Consumer(
             TOPIC,
             bootstrap_servers=self.cluster.bootstrap,
@@ -240,6 +249,7 @@ class Reader(Application):
             auto_offset_reset="earliest",
             auto_commit_interval_ms=self.rng.choice(self.commit_intervals_ms),
             session_timeout_ms=self.session_timeout_ms,
+            group_instance_id=self.instance_id,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             heartbeat_interval_ms=300,
             max_poll_records=self.rng.choice((1, 7, 500)),

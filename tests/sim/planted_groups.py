@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.broker.coordinators.classic_groups import group_machine
+from anabranch.broker.coordinators.classic_groups.members import Members
+from anabranch.broker.coordinators.consumer_groups import departure
+from anabranch.broker.coordinators.consumer_groups.member import STATIC_LEAVE
 from anabranch.broker.replication.replica_manager import ReplicaManager
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.lease import Lease
 from tests.sim.planted import Planter, plant
 
 
@@ -53,3 +57,32 @@ def commits_not_stored(planter: Planter) -> None:
         return await original(manager, topic, index, records, **{**options, "acks": 1})
 
     original = planter.replace(ReplicaManager, "append", append)
+
+
+@plant("a static member relies on its session timeout", aim="a static member sleeps while another instance replaces it")
+def static_member_relies_on_its_session(planter: Planter) -> None:
+    def agree(lease: Any, *, session_timeout_s: float | None, heartbeat_interval_s: float) -> None:
+        lease._static = False
+        original(lease, session_timeout_s=session_timeout_s, heartbeat_interval_s=heartbeat_interval_s)
+
+    original = planter.replace(Lease, "agree", agree)
+
+
+@plant("a static member that returns has lost its assignment", aim="a static member restarts within its session")
+def returning_member_without_assignment(planter: Planter) -> None:
+    def replace_static(members: Any, old: Any, member_id: str) -> None:
+        original(members, old, member_id)
+        old.assignment = b""
+
+    original = planter.replace(Members, "replace_static", replace_static)
+
+
+@plant(
+    "a static member that has left keeps its partitions for ever",
+    aim="a static member of a KIP-848 group leaves for a while, or for good",
+)
+def away_for_ever(planter: Planter) -> None:
+    def remove_members(decision: Any, members: Any) -> None:
+        original(decision, [one for one in members if one.epoch != STATIC_LEAVE])
+
+    original = planter.replace(departure, "remove_members", remove_members)

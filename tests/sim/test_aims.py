@@ -23,6 +23,7 @@ LIKELY = {
     "found: a truncation is not on the disk when the log goes on": 2,
     "a start is committed in a later assignment than it was found for": 1,
     "found: records that are deleted behind a closed gate are waited for": 1,
+    "a static member relies on its session timeout": 1,
 }
 """The seeds in which a story came about last, or a bug was caught: tried first."""
 
@@ -56,6 +57,9 @@ def test_aimed_scenario_occurs_without_violation(workers: Executor) -> None:
         ("found: a replica whose records have rotted leads all the same", ("A1", "A3", "A4")),
         ("found: a leader whose flush has failed stays in office", ("L1",)),
         ("a start is committed in a later assignment than it was found for", ("A48",)),
+        ("a static member relies on its session timeout", ("A24", "A40")),
+        ("a static member that returns has lost its assignment", ("L1", "L2")),
+        ("a static member that has left keeps its partitions for ever", ("L1", "L2")),
         ("found: a fetch that is not answered is waited for, whatever the request timeout says", ("L2",)),
         ("found: records that are deleted behind a closed gate are waited for", ("L2",)),
         ("a replica keeps its old log when its index is used again", ("B17", "B19", "A1")),

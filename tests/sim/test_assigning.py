@@ -46,8 +46,11 @@ def revoking_partitions_are_let_go(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Member, "current", current)
 
 
+SCHEDULES = 12
+
+
 @pytest.mark.parametrize(
-    ("bug", "seed", "shown_by"),
+    ("bug", "first", "shown_by"),
     [
         (everything_is_free, 0, "A40"),
         (revoking_partitions_are_let_go, 7, "A22"),
@@ -55,6 +58,10 @@ def revoking_partitions_are_let_go(patch: pytest.MonkeyPatch) -> None:
         (the_next_coordinator_sets_no_timers, 1, "every record is delivered and committed did not happen"),
     ],
 )
-def test_planted_bug_is_caught(bug: Bug, seed: int, shown_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_caught(bug: Bug, first: int, shown_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedule that caught it last is tried first."""
     bug(monkeypatch)
-    assert shown_by in "\n".join(AssigningSchedule(seed).run().violations)
+    for seed in range(first, first + SCHEDULES):
+        if shown_by in "\n".join(AssigningSchedule(seed).run().violations):
+            return
+    pytest.fail(f"{SCHEDULES} schedules did not show it")

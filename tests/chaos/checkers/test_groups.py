@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.chaos.checkers.groups import CHECKERS
+from anabranch.chaos.checkers.groups import CHECKERS, a24_double_ownership
 from tests.chaos.checkers.story import Build, Cases, P, Q, Story, twice
 
 case = Cases(CHECKERS)
@@ -123,6 +123,16 @@ def _() -> tuple[Build, Build]:
         lambda s: (s.deliver("a"), s.deliver("b", P, 1, consumer="q")),
         lambda s: (s.deliver("a"), s.deliver("b", P, 1, consumer="q", group=2)),
     )
+
+
+def test_static_member_may_take_its_place_once_in_a_generation() -> None:
+    story = Story()
+    story.history.instances |= {"p": "i", "q": "i"}
+    story.deliver("a", consumer="p")
+    story.deliver("b", P, 1, consumer="q")
+    assert list(a24_double_ownership(story.history)) == []
+    story.deliver("b", P, 1, consumer="p")
+    assert list(a24_double_ownership(story.history)) == [f"{P} in generation 1 is read by q and p"]
 
 
 @case("A40 late-delivery")

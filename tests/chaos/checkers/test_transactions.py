@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.chaos.checkers.transactions import CHECKERS, decisions
+from anabranch.chaos.checkers.transactions import CHECKERS, a36_two_owners, decisions
 from tests.chaos.checkers.story import OUT, Build, Cases, P, Q, R, Story
 
 case = Cases(CHECKERS)
@@ -153,6 +153,16 @@ def _() -> tuple[Build, Build]:
         lambda s: (s.assigned("m"), s.assigned("n")),
         lambda s: (s.assigned("m"), s.assigned("n", group=2), s.assigned("m", Q), s.assigned("m")),
     )
+
+
+def test_successors_of_a_static_member_are_one_member() -> None:
+    story = Story()
+    story.history.instances["p"] = "i"
+    story.assigned("i-1")
+    story.assigned("i-2")
+    assert list(a36_two_owners(story.history)) == []
+    story.assigned("j-1")
+    assert list(a36_two_owners(story.history)) == [f"{P} in generation 1 of copiers belongs to i- and j-1"]
 
 
 @case("A37 zombie-offsets")
