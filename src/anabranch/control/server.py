@@ -47,6 +47,8 @@ LOGIN_BYTES_MAX: Final = 4096
 
 BODY_TIMEOUT_S: Final = 30.0
 """How long a client may pause while it sends a body."""
+IDLE_TIMEOUT_S: Final = 120.0
+"""How long a connection may be without a complete request header: before its first request, or after a response."""
 LINGER_S: Final = 1.0
 """How long the rest of a refused body is read, so that the client gets the response instead of a reset."""
 NOT_HTTP_CHARS_SHOWN: Final = 200
@@ -109,6 +111,7 @@ class ControlServer:
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=SHUTDOWN_S,
+            keepalive_timeout=IDLE_TIMEOUT_S,
             lingering_time=LINGER_S,
             logger=_http_log(),
             auto_decompress=False,  # so that the size limit applies to the inflated body

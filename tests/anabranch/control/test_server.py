@@ -301,6 +301,18 @@ async def test_body_that_does_not_arrive_times_out(monkeypatch: pytest.MonkeyPat
         assert b" 408 " in (await raw(root, request)).split(b"\r\n")[0]
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/nodes HTTP/1.1\r\nHost: 127"])
+async def test_connection_without_a_complete_header_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_TIMEOUT_S", 0.05)
+    async with served() as (_, session):
+        host, port = session._base_url.host, session._base_url.port
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(sent)
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+
+
 async def test_snapshot_file_over_the_limit_is_refused() -> None:
     """30 MB of zeros, which are sent as 30 KB."""
     target = io.BytesIO()
