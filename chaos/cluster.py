@@ -244,7 +244,7 @@ async def controlled(cluster: ChaosCluster, endpoint: ControlEndpoint | None) ->
     if endpoint is None:
         yield
         return
-    async with endpoint.opened(cluster.front, front_routes):
+    async with endpoint.serve(cluster.front, front_routes):
         yield
 
 
