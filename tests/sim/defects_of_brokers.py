@@ -67,7 +67,7 @@ def counts_of_leaders(planter: Planter) -> None:
     def has_changed(topic: Any, topic_id: bytes, lineage: Any, live: Any) -> bool:
         return topic.topic_id != topic_id or topic.live != tuple(live)
 
-    original_planned = planter.replace(resize, "planned", planned)
+    original_planned = planter.replace(resize, "add_plan", planned)
     original = planter.replace(Partition, "check_generation", check_generation)
     planter.replace(switch, "_has_changed", has_changed)
     planter.replace(switch, "closed_partitions", lambda topic: frozenset())

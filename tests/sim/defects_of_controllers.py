@@ -36,7 +36,7 @@ def same_epoch(planter: Planter) -> None:
         epoch = committed.state.leader_epoch
         return replace(after, leader_epoch=epoch, gen_start=(*after.gen_start[:-1], (generation, epoch)))
 
-    original = planter.replace(resize, "bumped", bumped)
+    original = planter.replace(resize, "bump_generation", bumped)
 
 
 @defect("K301, K303", "the epoch of a cut is remembered one too high")
@@ -45,7 +45,7 @@ def cut_too_high(planter: Planter) -> None:
         after = original(committed, generation, **options)
         return replace(after, gen_start=(*after.gen_start[:-1], (generation, after.leader_epoch + 1)))
 
-    original = planter.replace(resize, "bumped", bumped)
+    original = planter.replace(resize, "bump_generation", bumped)
 
 
 @defect("K305, K306", "a successor takes partitions that it finds for bumped")

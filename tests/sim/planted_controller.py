@@ -19,7 +19,7 @@ def unfenced(planter: Planter) -> None:
     async def write(session: Any, term: Any, ops: Any) -> Any:
         return await retry_connection_loss(lambda: session.multi(list(ops)))
 
-    planter.replace(fenced_writes, "fenced", write)
+    planter.replace(fenced_writes, "commit_fenced", write)
 
 
 @plant("requests of a deposed controller accepted")
@@ -40,7 +40,7 @@ def earlier_life(planter: Planter) -> None:
         original(fence, controller_epoch=controller_epoch, broker_epoch=-1)
 
     original = planter.replace(ControllerFence, "admit", admit)
-    planter.replace(ControllerFence, "registered", at_once)
+    planter.replace(ControllerFence, "wait_registered", at_once)
 
 
 @plant("unclean election although it is off")

@@ -26,7 +26,7 @@ def link_to_the_deposed(planter: Planter) -> None:
             link._connection = await link._open(active)
             return link._connection
 
-    planter.replace(ControllerLink, "_connected", connected)
+    planter.replace(ControllerLink, "_connect", connected)
 
 
 @plant("found: posted events are decided before outcomes")
@@ -69,7 +69,7 @@ def believe_the_ignorant(planter: Planter) -> None:
                 ownership._assignment.drop_topic(name)
         return set()
 
-    original = planter.replace(ClusterMetadata, "updated", updated)
+    original = planter.replace(ClusterMetadata, "update", updated)
     planter.replace(Ownership, "_drop_other_topics", drop_other_topics)
 
 

@@ -33,7 +33,7 @@ def seal_ignored(planter: Planter) -> None:
 @plant("a generation is published before its leaders are fenced")
 def publish_early(planter: Planter) -> None:
     planter.replace(resize, "all_adopted", lambda state, topic, indices: True)
-    planter.replace(resize, "bumped", _bumped_without_generation(resize.bump_generation))
+    planter.replace(resize, "bump_generation", _bumped_without_generation(resize.bump_generation))
 
 
 def _bumped_without_generation(original: Any) -> Any:

@@ -118,7 +118,7 @@ def old_generations_accepted(planter: Planter) -> None:
 
 @plant("transactions: a new coordinator forgets what was decided")
 def decisions_forgotten(planter: Planter) -> None:
-    planter.replace(TransactionCoordinator, "_loaded", lambda coordinator, shard: None)
+    planter.replace(TransactionCoordinator, "_on_loaded", lambda coordinator, shard: None)
 
 
 @plant(

@@ -45,8 +45,8 @@ def watching(cluster: SimCluster) -> Iterator[None]:
             (alter_partition, "decide", probes.decide),
             (PartitionProgress, "seek", probes.seek),
             (ClassicGroupSession, "commit", probes.commit),
-            (ClassicGroupSession, "committed", probes.committed),
-            (ClassicMembership, "synced", probes.synced),
+            (ClassicGroupSession, "fetch_committed", probes.committed),
+            (ClassicMembership, "on_sync_response", probes.synced),
         )
         yield
 
