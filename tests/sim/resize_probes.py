@@ -39,7 +39,7 @@ def watching(cluster: SimCluster) -> Iterator[ResizeProbes]:
             (Partition, "check_generation", probes.check_generation),
             (LegacyProducers, "check", probes.check_legacy),
             (Gates, "passes", probes.passes),
-            (ClusterMetadata, "updated", probes.updated),
+            (ClusterMetadata, "update", probes.updated),
         )
         yield probes
 
