@@ -86,6 +86,8 @@ class GroupGates:
         self._ends = ends
         self._topics: dict[str, GatedTopic] = {}
         self._waiting: dict[GroupEntry, None] = {}
+        self._restored: dict[GroupEntry, tuple[int, dict[str, int]]] = {}
+        """Group -> its generation, assigned by an earlier coordinator, and its topics with the newest known resizes."""
         self._watched: dict[str, asyncio.Event] = {}
         metadata.on_lineages(self.on_topics_changed)
         configs.on_change(lambda name: self.on_topics_changed([name]))
@@ -250,6 +252,7 @@ class GroupGates:
     def forget(self, slot: GroupEntry) -> None:
         """Stop the watch of a group that is deleted, lacks no partition, or rebalances."""
         self._waiting.pop(slot, None)
+        self._restored.pop(slot, None)
         slot.gates.awaited.clear()
         slot.gates.opening_at_ms = slot.gates.patient_until_ms = None
 
@@ -313,12 +316,14 @@ class GroupGates:
         """Find the partitions that a Stable group's assignment leaves out, after a load or a static member's return."""
         group = slot.group
         if isinstance(group, ClassicGroup) and group.state is STABLE and group.gated_by_broker:
+            names = group.subscribed_topics() or frozenset()
+            self._restored[slot] = (group.generation, {name: self._generation(name) for name in names})
             self._runtime.background.spawn(self._find(slot, group, group.generation))
 
     async def _find(self, slot: GroupEntry, group: ClassicGroup, generation: int) -> None:
         names = group.subscribed_topics() or frozenset()
         await retry_configs(lambda: self.prepare(slot, sorted(names)))
-        held = [self._topics[name] for name in sorted(names) if name in self._topics]
+        held = [one for name in sorted(names) if (one := self._held(name, self._metadata.topic(name))) is not None]
         everything = {(topic.image.name, index) for topic in held for index in topic.image.partitions}
         missing = everything - {one for member in group.members for one in partitions_of(member.assignment)}
         if missing and slot.group is group and group.generation == generation:
@@ -342,6 +347,21 @@ class GroupGates:
                 self._watched[name].set()
             for slot in self._waiting_for(name):
                 self.refresh(slot)
+            self._find_again(name)
+
+    def _find_again(self, name: str) -> None:
+        """Find what restored assignments leave out of a resize that this broker did not know when it loaded them."""
+        for slot, (generation, resizes) in list(self._restored.items()):
+            group, newest = slot.group, self._generation(name)
+            if not isinstance(group, ClassicGroup) or group.state is not STABLE or group.generation != generation:
+                del self._restored[slot]
+            elif newest > resizes.get(name, newest):
+                resizes[name] = newest
+                self._runtime.background.spawn(self._find(slot, group, generation))
+
+    def _generation(self, name: str) -> int:
+        image = self._metadata.topic(name)
+        return -1 if image is None else image.generation
 
     def _waiting_for(self, name: str) -> list[GroupEntry]:
         return [slot for slot in self._waiting if any(one[0] == name for one in slot.withheld)]

@@ -308,6 +308,30 @@ async def test_next_coordinator_keeps_gated_partitions() -> None:
         assert await member.told_to_rejoin() == {0, 1}
 
 
+async def test_next_coordinator_that_learns_of_a_resize_after_the_load_keeps_its_gates() -> None:
+    async with orders() as (cluster, admin, _):
+        (node,) = cluster.nodes.values()
+        groups, metadata = node.services.groups, node.services.metadata
+        member = StockMember(admin)
+        await member.take_part()
+        await member.commit({0: EACH - 1})
+        stale = metadata.image
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.take_part() == {0}
+        slot, known = groups.table.slots[GROUP], metadata.image
+        slot.classic.withhold_nothing()
+        groups.gates.settled(slot)
+        metadata.image = stale  # a coordinator that loads the group has nothing else
+        groups.gates.loaded(slot)
+        await asyncio.sleep(0)
+        assert groups.withheld(GROUP) == {}
+        metadata.image = known
+        groups.gates.on_topics_changed([TOPIC])
+        await asked_until(lambda: withheld(admin), lambda found: set(found) == {1})
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+
+
 async def test_transaction_markers_below_a_cut_do_not_keep_its_gate_closed() -> None:
     async with orders() as (cluster, admin, _):
         member = StockMember(admin)
