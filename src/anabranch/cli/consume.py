@@ -226,10 +226,26 @@ async def show(
 
 
 async def _ends(consumer: Consumer, partitions: tuple[int, ...]) -> Ends:
-    """The current end offset of each partition that has records to read."""
+    """The current end offset of each partition that has records to read. A partition that is removed has none."""
     read = [one for one in consumer.assignment() if not partitions or one.partition in partitions]
-    starts, ends = await consumer.beginning_offsets(read), await consumer.end_offsets(read)
-    return {one: end for one, end in ends.items() if end > starts[one]}
+    found = {asyncio.ensure_future(_range(consumer, one)): one for one in read}
+    waiting = set(found)
+    try:
+        while waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=LOOK_MS / 1000)
+            for task in waiting:
+                if found[task].partition not in consumer.partitions_of(found[task].topic):
+                    task.cancel()  # it would wait for a leader until the request timeout
+        ranges = {one: task.result() for task, one in found.items() if not task.cancelled()}
+    finally:
+        for task in found:
+            task.cancel()
+    return {one: end for one, (start, end) in ranges.items() if end > start}
+
+
+async def _range(consumer: Consumer, one: TopicPartition) -> tuple[int, int]:
+    """The first offset of a partition, and its end offset."""
+    return (await consumer.beginning_offsets([one]))[one], (await consumer.end_offsets([one]))[one]
 
 
 def _has_passed(consumer: Consumer, ends: Ends) -> bool:

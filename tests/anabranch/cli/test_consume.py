@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from anabranch.cli.consume import parse_start
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartition
+from anabranch.cli.consume import _ends, parse_start
 from anabranch.cli.main import cli
 from tests.anabranch.cli.conftest import Command
 
@@ -128,3 +130,15 @@ def test_start_is_offset_time_or_age() -> None:
         assert parse_start(end, now=now) is None
     with pytest.raises(click.UsageError):
         parse_start("5w", now=now)
+
+
+async def test_end_of_a_partition_that_a_merge_has_removed_is_not_waited_for() -> None:
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin, asyncio.timeout(30):
+        await admin.create_topics([NewTopic(name="orders", partitions=3)])
+        async with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            await consumer.assign([TopicPartition("orders", index) for index in range(3)])
+            async with Producer(cluster.bootstrap_servers) as producer:
+                await producer.send_and_wait("orders", b"x", partition=0)
+            await admin.create_partitions("orders", 2, allow_shrink=True)
+            await admin.wait_until(lambda metadata: 2 not in metadata.topics["orders"].partitions, "orders")
+            assert await _ends(consumer, ()) == {TopicPartition("orders", 0): 1}
