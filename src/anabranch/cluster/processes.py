@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +30,7 @@ from anabranch.broker.node.start_settings import start_settings
 from anabranch.broker.profiles.profile_choice import oldest
 from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.cluster.interrupted_restore import finish_restore
 from anabranch.cluster.launched_agent import LOOPBACK, AgentOptions, LaunchedAgent
 from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
 from anabranch.cluster.zookeeper_links import ZooKeeperLinks
@@ -309,6 +310,8 @@ class ProcessCluster(Startable):
         self.zookeeper_links: ZooKeeperLinks | None = None
         """The nodes' links to ZooKeeper, if the nodes have agents."""
         self._lock: DirectoryLock | None = None
+        self._zookeeper_runs = asyncio.Event()
+        self._zookeeper_runs.set()
 
     @property
     def brokers(self) -> list[NodeProcess]:
@@ -334,6 +337,7 @@ class ProcessCluster(Startable):
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.directory)
+        finish_restore(self.directory)
         if self._zookeeper == "local":
             self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
             await self._server.__aenter__()
@@ -382,7 +386,29 @@ class ProcessCluster(Startable):
 
     async def zookeeper_ended(self) -> None:
         """Wait until this cluster's own ZooKeeper ends by itself, and raise its error; without one, wait for ever."""
-        await (self._server.wait_ended() if self._server is not None else asyncio.get_running_loop().create_future())
+        if self._server is None:
+            await asyncio.get_running_loop().create_future()
+            return
+        while True:
+            await self._zookeeper_runs.wait()
+            await self._server.wait_ended()  # returns if it was stopped on purpose
+
+    @contextlib.asynccontextmanager
+    async def without_zookeeper(self) -> AsyncIterator[None]:
+        """A block during which this cluster's own ZooKeeper is stopped; its port and data remain."""
+        assert self._server is not None, "this cluster has started a ZooKeeper"
+        self._zookeeper_runs.clear()
+        await self._server.kill()
+        try:
+            yield
+        finally:
+            await self._server.start()
+            self._zookeeper_runs.set()
+
+    @property
+    def server(self) -> LocalZooKeeper | None:
+        """The ZooKeeper that this cluster has started, if any."""
+        return self._server
 
     async def stop(self) -> None:
         """Stop all nodes, then ZooKeeper."""

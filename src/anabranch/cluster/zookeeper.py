@@ -155,6 +155,11 @@ class LocalZooKeeper(Startable):
         return format_host_port("127.0.0.1" if self._host == ANYWHERE else self._host, self.port)
 
     @property
+    def data_directory(self) -> Path:
+        """The directory of its snapshots and transaction logs."""
+        return self._directory() / "data"
+
+    @property
     def pid(self) -> int | None:
         """The process id of the server; None if it does not run."""
         return self._process.pid if self._process else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -35,8 +35,8 @@ class TourGuide(Protocol):
     def row(self) -> TourRow | None:
         """The position in the current story; None without one."""
 
-    async def begin(self, on: ControlledCluster, name: str) -> TourRow:
-        """Begin a story; returns its first step."""
+    async def begin(self, on: Any, name: str, make_scene: Callable[[Any], Any] = ...) -> TourRow:
+        """Begin a story on the scene of a controlled object; returns its first step."""
 
     async def next_step(self) -> TourRow:
         """Return the next step."""

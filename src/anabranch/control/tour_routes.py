@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, TypedDict
 
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Done, Route
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from anabranch.control.controlled_cluster import TourGuide
 
 
+class HasGuide(Protocol):
+    """The interface of a controlled object with a tour."""
+
+    @property
+    def guide(self) -> TourGuide | None:
+        """The tour's guide; created at the first request."""
+
+
 class StoriesRow(TypedDict):
     """The stories of the guided tour."""
 
@@ -20,7 +28,7 @@ class StoriesRow(TypedDict):
     told: Annotated[TourRow | None, "the position in the current story; null without one"]
 
 
-async def get_tour(on: ControlledCluster, request: ControlRequest) -> StoriesRow:
+async def get_tour(on: HasGuide, request: ControlRequest) -> StoriesRow:
     """Get every story, and the position in the current one."""
     return {"stories": [one.row() for one in STORIES], "told": _guide(on).row}
 
@@ -30,18 +38,18 @@ async def begin_story(on: ControlledCluster, request: ControlRequest) -> TourRow
     return await _guide(on).begin(on, request.words["story"])
 
 
-async def continue_story(on: ControlledCluster, request: ControlRequest) -> TourRow:
+async def continue_story(on: HasGuide, request: ControlRequest) -> TourRow:
     """Get the next step."""
     return await _guide(on).next_step()
 
 
-async def end_story(on: ControlledCluster, request: ControlRequest) -> Done:
+async def end_story(on: HasGuide, request: ControlRequest) -> Done:
     """End the story."""
     await _guide(on).end()
     return {}
 
 
-def _guide(on: ControlledCluster) -> TourGuide:
+def _guide(on: HasGuide) -> TourGuide:
     assert on.guide is not None
     return on.guide
 

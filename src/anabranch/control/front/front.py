@@ -26,6 +26,7 @@ from anabranch.control.front.state_merge import MergedState, merge_nodes, merge_
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security, SecurityArguments
+    from anabranch.cluster.process_snapshots import ProcessSnapshots
     from anabranch.control.controlled_cluster import TourGuide
     from anabranch.control.front.agent_client import AgentClient
     from anabranch.control.front.node_link import LinkedNode
@@ -64,6 +65,7 @@ class Front:
         actions: Makes the actions on nodes, given a function that records events.
         servers: The inter-broker addresses of all brokers.
         security: The credentials there.
+        snapshots: The snapshots of a cluster whose launcher is this process.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Front:
         actions: Callable[[Callable[..., None]], ProcessActions],
         servers: Callable[[], str],
         security: Security | None = None,
+        snapshots: ProcessSnapshots | None = None,
     ) -> None:
         if len(nodes) > NODES_MAX:
             raise ValueError(f"a front controls at most {NODES_MAX} nodes, not {len(nodes)}")
@@ -85,7 +88,10 @@ class Front:
             for node_id, node in nodes.items()
         }
         self.rules = FrontRules(self.links, self.actions, self._query)
+        self.snapshots = snapshots
         self._servers = servers
+        self.security = security
+        """The credentials at the inter-broker addresses."""
         self._security: SecurityArguments = {} if security is None else {"security": security}
         self.feed: Feed | None = None
         """The dashboard's feed; created at the first request."""
@@ -130,6 +136,11 @@ class Front:
         """Run a coroutine."""
         return await work
 
+    @property
+    def servers(self) -> str:
+        """The inter-broker addresses of all brokers."""
+        return self._servers()
+
     def admin(self) -> Admin:
         """An admin client with the credentials of a broker."""
         return Admin(self._servers(), **self._security)
@@ -146,6 +157,12 @@ class Front:
         """Wait until the events that have happened so far have their numbers."""
         await asyncio.sleep(WINDOW_S)
         self._number_events()
+
+    def forget_epochs(self) -> None:
+        """Number all events so far; epochs may repeat from now on, as after a restore."""
+        for one in self._order.take(asyncio.get_running_loop().time()):
+            self.events.publish_at(one.at_s, one.kind, one.detail)
+        self._order = EventOrder()
 
     async def wait_up(self, node_id: int) -> None:
         """Wait until a node that has started has its rules. Raises ActionRefused if its agent does not answer."""

@@ -17,7 +17,9 @@ from anabranch.control.events import EventRow
 from anabranch.control.front.front import Front
 from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
 from anabranch.control.front.front_records import read_partition, topic_named
+from anabranch.control.front.front_snapshots import NO_LAUNCHER, SNAPSHOT_HANDLERS
 from anabranch.control.front.process_actions import NO_LINKS
+from anabranch.control.front.process_scene import ProcessScene
 from anabranch.control.front.reset import reset
 from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic
@@ -34,17 +36,19 @@ from anabranch.control.topic_routes import (
     plan_row,
     write_each,
 )
+from anabranch.control.tour_routes import continue_story, end_story, get_tour
+from anabranch.control.tour_rows import TourRow
 from anabranch.control.wait_conditions import condition
 from anabranch.faults.active_rule import RuleRow
 from anabranch.faults.rule_json import from_json
 
+SNAPSHOTS: Final = "/v1/state/snapshots"
 ONE_TOPIC: Final = "/v1/topics/{topic}"
 NO_SEARCH: Final = "records are searched in the logs of one process; read them with GET /v1/topics/{topic}/records"
 REFUSED: Final[Mapping[str, str]] = {
     "/v1/topics/{topic}/search": NO_SEARCH,
     "/v1/zookeeper": "ZooKeeper is a process of its own; ask it with zkCli.sh, or `anabranch zookeeper`",
-    "/v1/tour": "the tour drives clusters in one process: `anabranch tour`",
-    "/v1/state/snapshots": "the data of a cluster of processes is in its directories; stop it, and copy them",
+    "/v1/state/snapshots/{name}/file": "a snapshot of processes is a directory: snapshots/NAME in that of the cluster",
     "/v1/state/forks": "a cluster of processes has its ports and directories; start another one",
     "/v1/clock": "processes have the time of their machine; rules can delay and hold responses",
     "/v1/telemetry": "the metrics that clients push stay in their broker, which writes them to its log",
@@ -56,9 +60,14 @@ NEED_LINKS: Final = ("/v1/nodes/{node}/session/suspend", "/v1/nodes/{node}/sessi
 
 async def get_capabilities(on: Front, request: ControlRequest) -> CapabilitiesRow:
     """Get what is possible here."""
+    without_launcher = NO_LAUNCHER if on.snapshots is None else ""
+
+    def reason(route: Route) -> str:
+        return reason_against(route) or (without_launcher if route.path.startswith(SNAPSHOTS) else "")
+
     no_links = "" if on.actions.can_suspend else NO_LINKS
     rows = [
-        (one.method, one.path, reason_against(one) or (no_links if one.path in NEED_LINKS else ""))
+        (one.method, one.path, reason(one) or (no_links if one.path in NEED_LINKS else ""))
         for one in FRONT_ROUTES
     ]
     return capabilities_row(rows, {"node=suspend": no_links})
@@ -196,6 +205,12 @@ async def reset_state(on: Front, request: ControlRequest) -> Done:
     return {}
 
 
+async def begin_story(on: Front, request: ControlRequest) -> TourRow:
+    """Begin a story; returns its first step."""
+    assert on.guide is not None
+    return await on.guide.begin(on, request.words["story"], ProcessScene)
+
+
 async def wait_for_state(on: Front, request: ControlRequest) -> WaitRow:
     """Respond when a condition holds."""
     words = dict(request.query)
@@ -263,6 +278,7 @@ HANDLERS: Final[Mapping[str, Any]] = {
             get_plan,
             get_groups,
             reset_state,
+            begin_story,
             wait_for_state,
             get_events,
         ),
@@ -270,7 +286,9 @@ HANDLERS: Final[Mapping[str, Any]] = {
         *(create_topic, delete_topic, elect_leader, resize_topic, write_records, read_records),
         *(get_faults, add_fault, get_fault, remove_fault, remove_faults, release_fault, wait_for_hits),
         *(get_dashboard_rows, get_past_dashboard_rows),
+        *(get_tour, continue_story, end_story),
         *FRONT_JOURNAL_HANDLERS,
+        *SNAPSHOT_HANDLERS,
         *(route.handler for route in ADMIN_ROUTES),
     )
 }

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from anabranch.cluster.process_snapshots import ProcessSnapshots
 from anabranch.control.front.agent_client import AgentClient, open_http
 from anabranch.control.front.front import Front
 from anabranch.control.front.process_actions import ProcessActions
@@ -66,6 +67,7 @@ async def launched_front(cluster: LaunchedProcesses, start: Callable[[int], Awai
             lambda publish: ProcessActions(cluster.nodes, start, cluster.zookeeper, publish, links),
             lambda: cluster.inter_broker_servers,
             cluster.security,
+            ProcessSnapshots(cluster, launcher),
         )
         await stack.enter_async_context(front)
         for node_id in cluster.nodes:

@@ -7,8 +7,9 @@ node keeps its ZooKeeper session until the session's timeout, so the controller 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from anabranch.cluster.control_socket import OrderRefused
@@ -172,6 +173,14 @@ class ProcessActions:
                 await expire(self._zookeeper, session)
             except NoSession as error:
                 raise ActionRefused(str(error)) from None
+
+    @contextlib.asynccontextmanager
+    async def exclusively(self) -> AsyncIterator[None]:
+        """A block during which no other action runs on any node."""
+        async with contextlib.AsyncExitStack() as stack:
+            for turn in self._turns.values():
+                await stack.enter_async_context(turn)
+            yield
 
     async def suspend_session(self, node_id: int, *, by_rule: bool = False) -> None:
         """Cut a node off from ZooKeeper until `resume_session`. Raises UnknownNode or ActionRefused."""

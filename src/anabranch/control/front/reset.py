@@ -36,7 +36,7 @@ async def reset(front: Front) -> None:
             await start_all(front)
             async with front.admin() as admin:
                 while left := await _left(front):
-                    await _delete_topics(admin, await _topics(front))
+                    await delete_topics(admin, await _topics(front))
                     await asyncio.sleep(LOOK_S)
     except TimeoutError:
         raise ActionRefused(f"the cluster is not empty after {RESET_S:g} s: {left}") from None
@@ -69,7 +69,7 @@ async def _left(front: Front) -> str:
     return ", ".join(names)
 
 
-async def _delete_topics(admin: Admin, names: Sequence[str]) -> None:
+async def delete_topics(admin: Admin, names: Sequence[str]) -> None:
     """Delete topics, and wait until topics of their names can be created."""
     if not names:
         return

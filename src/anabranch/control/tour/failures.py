@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-from anabranch.clients.connection import Connection
 from anabranch.control.tour.scene import Scene
 from anabranch.control.tour.step import Step, StoryFailed
 from anabranch.protocol.apis.alter_partition import (
@@ -16,7 +15,6 @@ from anabranch.protocol.apis.alter_partition import (
     TopicData,
 )
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode
 
 LEADER_TOPIC: Final = "tour-leader"
@@ -27,10 +25,12 @@ UNKNOWN_EPOCH: Final = -1
 
 async def play_leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
     """A leader dies."""
-    await scene.topic(LEADER_TOPIC)
+    others = [one for one in scene.node_ids if one != scene.controller()]
+    await scene.topic(LEADER_TOPIC, assignments={0: [*others[:2], scene.controller()]})
     producer = await scene.producer()
     for number in range(20):
         await producer.send_and_wait(LEADER_TOPIC, b"%d" % number, b"a")
+    await scene.refresh()
     before = scene.partition(LEADER_TOPIC)
     leader = before["leader"]
     yield scene.step(
@@ -48,13 +48,14 @@ async def play_leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
     scene.claim("none of the twenty records is lost", after["high_watermark"] >= 20)
     yield scene.step(
         "The leader is dead",
-        f"Node {leader} was killed, and its session with it. The controller has elected node {after['leader']}, which "
-        "was in sync, in a new leader epoch: requests with the old epoch are refused from now on. In the dashboard, "
-        "the dead replica's track is empty, and the ISR has two brokers.",
+        f"Node {leader} was killed, and its ZooKeeper session has ended. The controller has elected node "
+        f"{after['leader']}, which was in sync, in a new leader epoch: requests with the old epoch are refused from "
+        "now on. In the dashboard, the dead replica's track is empty, and the ISR has two brokers.",
         f"topics/{LEADER_TOPIC}",
     )
     for number in range(20, 30):
         await producer.send_and_wait(LEADER_TOPIC, b"%d" % number, b"a")
+    await scene.refresh()
     scene.claim("writes continue", scene.partition(LEADER_TOPIC)["high_watermark"] >= 30)
     yield scene.step(
         "Writes continue",
@@ -65,7 +66,8 @@ async def play_leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
     await scene.start(leader)
     await scene.until(lambda: len(scene.partition(LEADER_TOPIC)["isr"]) == 3, "the old leader to be in sync again")
     row = scene.partition(LEADER_TOPIC)
-    scene.claim("it follows, and does not lead", row["leader"] != leader)
+    later = row["leader_epoch"] > after["leader_epoch"]  # the controller has moved leadership to the preferred replica
+    scene.claim("it followed, and did not lead", row["leader"] != leader or later)
     scene.claim("all three logs end at the same offset", len({one["end"] for one in row["replicas"]}) == 1)
     yield scene.step(
         "The old leader returns",
@@ -78,9 +80,7 @@ async def play_leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
 async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
     """A controller is frozen, and wakes up as a zombie."""
     old = scene.controller()
-    node = scene.on.cluster.nodes[old]
-    assert node.controller is not None
-    epoch = node.controller.epoch
+    epoch = await scene.controller_epoch(old)
     yield scene.step(
         "The active controller",
         f"Node {old} is the controller, in epoch {epoch}. It holds the znode /controller as long as its ZooKeeper "
@@ -94,17 +94,16 @@ async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
         "are open, and the cluster has not noticed it yet: ZooKeeper waits for its next heartbeat.",
         "cluster",
     )
-    await scene.end_background(node.settings.zookeeper_session_timeout_ms / 1000 + 2)
+    await scene.end_session(old)
     await scene.until(lambda: scene.controller() not in (0, old), "another controller")
     new = scene.controller()
-    successor = scene.on.cluster.nodes[new].controller
-    assert successor is not None
+    successor = await scene.controller_epoch(new)
     scene.claim("there is another controller", new != old)
-    scene.claim("its epoch is higher", successor.epoch > epoch)
-    scene.claim("the frozen node still believes that it is the controller", node.controller.active)
+    scene.claim("its epoch is higher", successor > epoch)
+    scene.claim("the frozen node still believes that it is the controller", scene.has_stopped_as_controller(old))
     yield scene.step(
         "Two controllers",
-        f"The session is over, and node {new} has taken the seat in epoch {successor.epoch}. Node {old} does not "
+        f"The session is over, and node {new} has taken the seat in epoch {successor}. Node {old} does not "
         "know: it "
         "stopped while it was the controller, and when it wakes up it goes on in the middle of a thought.",
         "cluster",
@@ -115,10 +114,9 @@ async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
         code == ErrorCode.STALE_CONTROLLER_EPOCH,
     )
     await scene.thaw(old)
-    await scene.until(lambda: not _leads(scene, old, epoch), "the old controller to learn that it is deposed")
+    await scene.until_resigned(old, epoch)
     await scene.until(lambda: scene.controller() != 0, "a controller")
-    active = [one for one, node in scene.on.cluster.nodes.items() if node.controller and node.controller.active]
-    scene.claim("exactly one node is the controller", active == [scene.controller()])
+    scene.claim("exactly one node is the controller", scene.controllers() == [scene.controller()])
     await scene.is_complete()
     yield scene.step(
         "The old controller resigns",
@@ -132,37 +130,20 @@ async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
 
 async def _order(scene: Scene, broker: int, *, controller: int, epoch: int) -> int:
     """Send a broker a request as a controller of this epoch; returns the error code."""
-    settings, services = scene.on.cluster.nodes[broker].settings, scene.on.cluster.nodes[broker].services
-    listener = settings.bound(scene.on.cluster.nodes[broker].server.ports).between_brokers
-    connection = await Connection.open(
-        listener.reachable_host,
-        listener.reachable_port(listener.port),
-        client_id=f"controller-{controller}",
-        security=settings.security,
-        software_name=NODE_SOFTWARE,
+    request = LeaderAndIsrRequest(
+        controller_id=controller,
+        controller_epoch=epoch,
+        broker_epoch=scene.broker_epoch(broker),
+        topic_states=[],
+        live_leaders=[],
     )
-    try:
-        request = LeaderAndIsrRequest(
-            controller_id=controller,
-            controller_epoch=epoch,
-            broker_epoch=services.fence.broker_epoch,
-            topic_states=[],
-            live_leaders=[],
-        )
-        response: LeaderAndIsrResponse = await connection.call(request)
-    finally:
-        await connection.close()
+    response: LeaderAndIsrResponse = await scene.call(broker, request, client_id=f"controller-{controller}")
     return response.error_code
-
-
-def _leads(scene: Scene, node_id: int, epoch: int) -> bool:
-    controller = scene.on.cluster.nodes[node_id].controller
-    return controller is not None and controller.active and controller.epoch == epoch
 
 
 async def play_lost_record(scene: Scene) -> AsyncGenerator[Step, None]:
     """The lost record of KIP-903: lost without the broker epoch's fence, kept with it."""
-    if len(scene.on.cluster.nodes) < 3:
+    if len(scene.node_ids) < 3:
         raise StoryFailed("this story needs three nodes")
     for fenced in (False, True):
         async for step in _late_request(scene, fenced=fenced):
@@ -171,12 +152,13 @@ async def play_lost_record(scene: Scene) -> AsyncGenerator[Step, None]:
 
 async def _fall_behind(scene: Scene, topic: str) -> tuple[int, int, int]:
     """Make a follower lack five acknowledged records; returns leader, follower, and the follower's old broker epoch."""
-    leader, follower = [one for one in scene.on.cluster.node_ids if one != scene.controller()][:2]
+    leader, follower = [one for one in scene.node_ids if one != scene.controller()][:2]
     await scene.topic(topic, assignments={0: [leader, follower]})
     producer = await scene.producer()
     for number in range(10):
         await producer.send_and_wait(topic, b"%d" % number)
-    former_epoch = scene.on.cluster.nodes[follower].services.fence.broker_epoch
+    await scene.refresh()
+    former_epoch = scene.broker_epoch(follower)
     await scene.kill(follower)
     await scene.until(lambda: scene.partition(topic)["isr"] == [leader], "the follower to leave the ISR")
     for number in range(10, 15):
@@ -196,7 +178,7 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
         f"ISR, and five more were acknowledged by node {leader} alone, which is all that acks=all asks for now.",
         f"topics/{topic}",
     )
-    name = scene.rule(
+    name = await scene.rule(
         name="no-catching-up", api=["Fetch"], brokers=[leader], topic=[topic], between_brokers=True, hold=True
     )
     await scene.start(follower)
@@ -206,7 +188,8 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
         scene.claim("the ISR stays as it is", isr == [leader])
     else:
         scene.claim("the controller takes the follower into the ISR", isr == [leader, follower])
-    now = scene.on.cluster.nodes[follower].services.fence.broker_epoch
+    await scene.refresh()
+    now = scene.broker_epoch(follower)
     about = (
         f"This time it names the follower's broker epoch, {former_epoch}, as since KIP-903. Node {follower} is "
         f"registered under {now}: the old epoch proves nothing, so the controller refuses."
@@ -222,7 +205,7 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
         f"topics/{topic}",
     )
     await scene.kill(leader)
-    scene.drop_rule(name)
+    await scene.drop_rule(name)
     await _claim_leader(scene, topic, follower, fenced=fenced)
     yield scene.step(
         "The leader is killed",
@@ -268,9 +251,8 @@ def _claim_records(scene: Scene, topic: str, *, fenced: bool) -> str:
 
 async def _propose(scene: Scene, topic: str, leader: int, follower: int, follower_epoch: int) -> tuple[int, list[int]]:
     """Propose the follower for the ISR, as the leader does. Returns the error code and the resulting ISR."""
-    services = scene.on.cluster.nodes[leader].services
-    partition = services.replicas.partition(topic, 0)
-    epochs = [(leader, services.fence.broker_epoch), (follower, follower_epoch)]
+    partition = await scene.described(topic)
+    epochs = [(leader, scene.broker_epoch(leader)), (follower, follower_epoch)]
     row = PartitionData(
         partition_index=0,
         leader_epoch=partition.leader_epoch,
@@ -279,9 +261,9 @@ async def _propose(scene: Scene, topic: str, leader: int, follower: int, followe
     )
     request = AlterPartitionRequest(
         broker_id=leader,
-        broker_epoch=services.fence.broker_epoch,
+        broker_epoch=scene.broker_epoch(leader),
         topics=[TopicData(topic_id=partition.topic_id, partitions=[row])],
     )
-    response: AlterPartitionResponse = await services.controller_link.call(request)
+    response: AlterPartitionResponse = await scene.call(scene.controller(), request, client_id=f"broker-{leader}")
     answer: Any = response.topics[0].partitions[0]
-    return answer.error_code, answer.isr or list(partition.isr)
+    return answer.error_code, answer.isr or partition.isr

@@ -15,7 +15,6 @@ from anabranch.control.tour.step import Step, StoryFailed
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.control.tour_rows import StoryRow, TourRow
 
 
@@ -97,16 +96,16 @@ class Guide:
         """The position in the current story; None without one."""
         return self._row
 
-    async def begin(self, on: ControlledCluster, name: str) -> TourRow:
+    async def begin(self, on: Any, name: str, make_scene: Callable[[Any], Scene] = Scene) -> TourRow:
         """Begin a story, and end the current one; returns the first step. Raises UnknownNode or ActionRefused."""
         story = next((one for one in STORIES if one.name == name), None)
         if story is None:
             raise UnknownNode(f"there is no story {name}; there are {', '.join(one.name for one in STORIES)}")
-        if on.clock is not None and not on.clock.scale:
-            raise ActionRefused("the cluster's clock is stopped, but stories need it: let it run")
+        scene = make_scene(on)
+        scene.check_can_play()
         async with self._turn:
             await self._end()
-            self._story, self._scene, self._number = story, Scene(on), 0
+            self._story, self._scene, self._number = story, scene, 0
             self._steps = _narrate(story, self._scene)
             return await self._next()
 

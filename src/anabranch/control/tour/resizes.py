@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
-from anabranch.control import state
 from anabranch.control.tour.scene import Scene, out_of_order
 from anabranch.control.tour.step import Step
 
@@ -71,6 +70,7 @@ async def play_split_and_merge(scene: Scene) -> AsyncGenerator[Step, None]:
     await scene.resize(ORDER_TOPIC, 3)
     await _write(producer, ORDER_TOPIC, 192, 96)
     got += await _read_through(scene, consumer, 288 - len(got))
+    await scene.refresh()
     scene.claim("the topic is in generation 2, with three partitions", _live(scene, ORDER_TOPIC) == 3)
     scene.claim("all 288 records came, each once", len(set(got)) == len(got) == 288)
     scene.claim("none of them out of order", out_of_order(got) == 0)
@@ -169,6 +169,7 @@ async def play_transaction_across_resize(scene: Scene) -> AsyncGenerator[Step, N
     await scene.resize(TRANSACTION_TOPIC, 4)
     await _write(producer, TRANSACTION_TOPIC, 24, 24)
     early = [one for records in (await reader.getmany(timeout_ms=300)).values() for one in records]
+    await scene.refresh()
     scene.claim("nothing of it can be seen yet", not early)
     scene.claim("the topic is in generation 1", _generation(scene, TRANSACTION_TOPIC) == 1)
     yield scene.step(
@@ -209,8 +210,8 @@ async def _write_one(producer: Producer) -> None:
 
 
 def _generation(scene: Scene, topic: str) -> int:
-    return state.newest_image(scene.on.cluster)[topic].generation
+    return scene.topic_row(topic)["generation"]
 
 
 def _live(scene: Scene, topic: str) -> int:
-    return state.newest_image(scene.on.cluster)[topic].history[-1][1]
+    return scene.topic_row(topic)["history"][-1]["partitions"]

@@ -5,23 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from anabranch.clients.connection import Connection
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused
 from anabranch.control.tour.step import Action, Claim, Notes, Step, StoryFailed
+from anabranch.protocol.connection import NODE_SOFTWARE
 
 if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
     from anabranch.clients.consumer.consumer_record import ConsumerRecord
-    from anabranch.clients.security import SecurityArguments
+    from anabranch.clients.security import Security, SecurityArguments
     from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.faults.rule_fields import RuleFields
 
 PATIENCE_S: Final = 30.0
 LOOK_S: Final = 0.02
+DEPOSED: Final = "the old controller to learn that it is deposed"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedPartition:
+    """The epochs of a partition, and its ISR."""
+
+    topic_id: bytes
+    leader_epoch: int
+    partition_epoch: int
+    isr: list[int]
 
 
 class Scene:
@@ -47,6 +62,11 @@ class Scene:
                     await self.on.run(self.on.actions.start(node_id))
         await self._stack.aclose()
 
+    def check_can_play(self) -> None:
+        """Raise ActionRefused if no story can be played now."""
+        if self.on.clock is not None and not self.on.clock.scale:
+            raise ActionRefused("the cluster's clock is stopped, but stories need it: let it run")
+
     # --- steps
 
     def step(self, title: str, text: str, look: str) -> Step:
@@ -63,36 +83,39 @@ class Scene:
 
     # --- actions
 
+    async def act(self, what: str, node_id: int) -> None:
+        """Execute an action on a node: kill, start, freeze or thaw."""
+
+        async def act() -> None:
+            done = getattr(self.on.actions, what)(node_id)
+            if isinstance(done, Coroutine):
+                await done
+
+        await self.on.run(act())
+
     async def kill(self, node_id: int) -> None:
         """Kill a node abruptly."""
-        await self.on.run(self.on.actions.kill(node_id))
+        await self.act("kill", node_id)
         self.add_action(f"kill node {node_id}", f"/v1/nodes/{node_id}/kill", f"control.nodes[{node_id}].kill()")
 
     async def start(self, node_id: int) -> None:
         """Start a node again."""
-        await self.on.run(self.on.actions.start(node_id))
+        await self.act("start", node_id)
         self.add_action(f"start node {node_id}", f"/v1/nodes/{node_id}/start", f"control.nodes[{node_id}].start()")
 
     async def freeze(self, node_id: int) -> None:
         """Freeze a node."""
-
-        async def freeze() -> None:
-            self.on.actions.freeze(node_id)
-
-        await self.on.run(freeze())
+        await self.act("freeze", node_id)
         self.add_action(f"freeze node {node_id}", f"/v1/nodes/{node_id}/freeze", f"control.nodes[{node_id}].freeze()")
 
     async def thaw(self, node_id: int) -> None:
         """Resume a frozen node."""
-
-        async def thaw() -> None:
-            self.on.actions.thaw(node_id)
-
-        await self.on.run(thaw())
+        await self.act("thaw", node_id)
         self.add_action(f"thaw node {node_id}", f"/v1/nodes/{node_id}/thaw", f"control.nodes[{node_id}].thaw()")
 
-    async def end_background(self, span_s: float) -> None:
-        """Let time pass in the cluster: at once, if it has its own clock."""
+    async def end_session(self, node_id: int) -> None:
+        """Let the session of a frozen node expire: at once, if the cluster has its own clock."""
+        span_s = self.on.cluster.nodes[node_id].settings.zookeeper_session_timeout_ms / 1000 + 2
         clock = self.on.clock
         if clock is None:
             await asyncio.sleep(span_s)
@@ -103,17 +126,23 @@ class Scene:
             f"advance the clock by {span}", "/v1/clock", f'control.clock.advance("{span}")', body={"advance": span}
         )
 
-    def rule(self, **fields: Unpack[RuleFields]) -> str:
+    async def rule(self, **fields: Unpack[RuleFields]) -> str:
         """Add a rule until the story ends, or until `drop_rule`; returns its name."""
-        name = self.on.faults.add(**fields).rule.name
+        name = await self._add_rule(fields)
         self._rules.append(name)
         words = ", ".join(f"{word}={one!r}" for word, one in fields.items())
         self.add_action(f"add the rule {name}", "/v1/faults", f"control.faults.add({words})", body=fields)
         return name
 
-    def drop_rule(self, name: str) -> None:
-        """Remove a rule."""
+    async def _add_rule(self, fields: RuleFields) -> str:
+        return self.on.faults.add(**fields).rule.name
+
+    async def _remove_rule(self, name: str) -> None:
         self.on.faults.remove(name)
+
+    async def drop_rule(self, name: str) -> None:
+        """Remove a rule."""
+        await self._remove_rule(name)
         self._rules.remove(name)
         self.add_action(
             f"remove the rule {name}", f"/v1/faults/{name}", f'control.faults.remove("{name}")', method="DELETE"
@@ -129,9 +158,7 @@ class Scene:
     ) -> None:
         """Create a topic; delete an older one of this name."""
         async with self.on.admin() as admin:
-            if name in state.newest_image(self.on.cluster):
-                await admin.delete_topics([name])
-                await self.until(lambda: self._gone(name), f"{name} to be deleted")
+            await self._delete(admin, name)
             new = NewTopic(name=name, partitions=partitions, configs=dict(configs or {}))
             if assignments is not None:
                 new = NewTopic(name=name, assignments=assignments, configs=dict(configs or {}))
@@ -139,6 +166,12 @@ class Scene:
         await self.until(lambda: self.is_settled(name), f"{name} to have leaders and all replicas in sync")
         body = {"topic": name, "partitions": partitions} | ({"configs": dict(configs)} if configs else {})
         self.add_action(f"create {name}", "/v1/topics", f'control.create_topic("{name}", {partitions})', body=body)
+
+    async def _delete(self, admin: Admin, name: str) -> None:
+        """Delete a topic, if it exists, to the end."""
+        if name in state.newest_image(self.on.cluster):
+            await admin.delete_topics([name])
+            await self.until(lambda: self._gone(name), f"{name} to be deleted")
 
     async def resize(self, name: str, count: int) -> None:
         """Change a topic's number of partitions."""
@@ -195,23 +228,43 @@ class Scene:
         """Wait for a condition. Raises StoryFailed on timeout."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + PATIENCE_S
+        await self.refresh()
         while not condition():
             if loop.time() > deadline_s:
                 raise StoryFailed(f"waited {PATIENCE_S:g} s for {what}, without success")
             await asyncio.sleep(LOOK_S)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the state that queries return, unless it is always the present one."""
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The ids of all nodes."""
+        return self.on.cluster.node_ids
+
+    def find_topic(self, name: str) -> state.TopicRow | None:
+        """A topic as a row; None if it does not exist."""
+        image = state.newest_image(self.on.cluster).get(name)
+        return None if image is None else state.topic_row(self.on.cluster, image)
+
+    def topic_row(self, name: str) -> state.TopicRow:
+        """A topic as a row. Raises StoryFailed if it does not exist."""
+        row = self.find_topic(name)
+        if row is None:
+            raise StoryFailed(f"there is no topic {name}")
+        return row
 
     def partition(self, topic: str, index: int = 0) -> state.PartitionRow:
         """A partition as a row."""
-        image = state.newest_image(self.on.cluster)[topic].partitions[index]
-        return state.partition_row(self.on.cluster, topic, image)
+        return next(one for one in self.topic_row(topic)["partitions"] if one["partition"] == index)
 
     def is_settled(self, topic: str) -> bool:
         """Whether each partition of a topic has a leader and all its replicas in sync."""
-        image = state.newest_image(self.on.cluster).get(topic)
-        if image is None:
-            return False
-        rows = [state.partition_row(self.on.cluster, topic, one) for one in image.partitions.values()]
-        return all(row["high_watermark"] >= 0 and len(row["isr"]) == len(row["replicas"]) for row in rows)
+        row = self.find_topic(topic)
+        rows = [] if row is None else row["partitions"]
+        led = all(row["high_watermark"] >= 0 for row in rows)
+        return bool(rows) and led and all(len(row["isr"]) == len(row["replicas"]) for row in rows)
 
     def _gone(self, topic: str) -> bool:
         node = self.on.cluster.nodes.get(self.controller())
@@ -229,6 +282,52 @@ class Scene:
             ),
             0,
         )
+
+    def controllers(self) -> list[int]:
+        """The nodes that are active controllers, or believe it."""
+        nodes = self.on.cluster.nodes.items()
+        return [node_id for node_id, node in nodes if node.controller is not None and node.controller.active]
+
+    async def controller_epoch(self, node_id: int) -> int:
+        """The epoch in which a node is or was the controller."""
+        controller = self.on.cluster.nodes[node_id].controller
+        return 0 if controller is None else controller.epoch
+
+    def has_stopped_as_controller(self, node_id: int) -> bool:
+        """Whether a frozen node was stopped while it was the controller."""
+        return node_id in self.controllers()
+
+    async def until_resigned(self, node_id: int, epoch: int) -> None:
+        """Wait until a node is no longer the controller of this epoch. Raises StoryFailed on timeout."""
+        controller = self.on.cluster.nodes[node_id].controller
+        assert controller is not None
+        await self.until(lambda: not controller.active or controller.epoch != epoch, DEPOSED)
+
+    def broker_epoch(self, node_id: int) -> int:
+        """The broker epoch of a running node."""
+        return self.on.cluster.nodes[node_id].services.fence.broker_epoch
+
+    async def described(self, topic: str) -> DescribedPartition:
+        """The first partition of a topic, as its leader knows it."""
+        leader = self.on.cluster.nodes[self.partition(topic)["leader"]]
+        one = leader.services.replicas.partition(topic, 0)
+        return DescribedPartition(one.topic_id, one.leader_epoch, one.partition_epoch, list(one.isr))
+
+    async def call(self, node_id: int, request: Any, client_id: str) -> Any:
+        """Send a node a request as another node does; returns the response."""
+        host, port, security = await self._inter_broker_address(node_id)
+        connection = await Connection.open(
+            host, port, client_id=client_id, security=security, software_name=NODE_SOFTWARE
+        )
+        try:
+            return await connection.call(request)
+        finally:
+            await connection.close()
+
+    async def _inter_broker_address(self, node_id: int) -> tuple[str, int, Security | None]:
+        node = self.on.cluster.nodes[node_id]
+        listener = node.settings.bound(node.server.ports).between_brokers
+        return listener.reachable_host, listener.reachable_port(listener.port), node.settings.security
 
     async def read(self, consumer: Consumer, count: int) -> list[ConsumerRecord]:
         """Read `count` records. Raises StoryFailed if they do not arrive."""
