@@ -47,6 +47,13 @@ def test_nothing_overflows_on_a_phone(page: Page) -> None:
         assert page.overflow() <= 0, view
 
 
+def test_address_with_a_lone_percent_sign_shows_its_view(page: Page) -> None:
+    page.open()
+    page.go("lineage/%")
+    page.see("nav [aria-current=page]", "Lineage")
+    assert page.complaints() == []
+
+
 def test_navigation_shows_that_it_scrolls_on_a_phone(page: Page) -> None:
     page.size(390, 844, mobile=True)
     page.open()
