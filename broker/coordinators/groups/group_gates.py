@@ -323,7 +323,9 @@ class GroupGates:
     async def _find(self, slot: GroupEntry, group: ClassicGroup, generation: int) -> None:
         names = group.subscribed_topics() or frozenset()
         await retry_configs(lambda: self.prepare(slot, sorted(names)))
-        held = [one for name in sorted(names) if (one := self._held(name, self._metadata.topic(name))) is not None]
+        held = [
+            one for name in sorted(names) if (one := self._held_topic(name, self._metadata.topic(name))) is not None
+        ]
         everything = {(topic.image.name, index) for topic in held for index in topic.image.partitions}
         missing = everything - {one for member in group.members for one in partitions_of(member.assignment)}
         if missing and slot.group is group and group.generation == generation:

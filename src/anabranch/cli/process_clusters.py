@@ -94,9 +94,11 @@ async def control_plane(
     if endpoint is None:
         yield
         return
+    from anabranch.cluster.process_snapshots import ProcessSnapshots
     from anabranch.control.front.launched_front import launched_front
 
-    async with launched_front(cluster, launcher.start) as front, endpoint.serve(front, front_routes):
+    snapshots = ProcessSnapshots(cluster, launcher)
+    async with launched_front(cluster, launcher.start, snapshots) as front, endpoint.serve(front, front_routes):
         yield
 
 

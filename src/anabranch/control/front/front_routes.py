@@ -66,10 +66,7 @@ async def get_capabilities(on: Front, request: ControlRequest) -> CapabilitiesRo
         return reason_against(route) or (without_launcher if route.path.startswith(SNAPSHOTS) else "")
 
     no_links = "" if on.actions.can_suspend else NO_LINKS
-    rows = [
-        (one.method, one.path, reason(one) or (no_links if one.path in NEED_LINKS else ""))
-        for one in FRONT_ROUTES
-    ]
+    rows = [(one.method, one.path, reason(one) or (no_links if one.path in NEED_LINKS else "")) for one in FRONT_ROUTES]
     return capabilities_row(rows, {"node=suspend": no_links})
 
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anabranch.cluster.process_snapshots import ProcessSnapshots
 from anabranch.control.front.agent_client import AgentClient, open_http
 from anabranch.control.front.front import Front
 from anabranch.control.front.process_actions import ProcessActions
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security
+    from anabranch.cluster.process_snapshots import ProcessSnapshots
     from anabranch.cluster.processes import NodeProcess
     from anabranch.cluster.zookeeper_links import ZooKeeperLinks
 
@@ -43,12 +43,17 @@ class LaunchedProcesses(Protocol):
 
 
 @asynccontextmanager
-async def launched_front(cluster: LaunchedProcesses, start: Callable[[int], Awaitable[Any]]) -> AsyncIterator[Front]:
+async def launched_front(
+    cluster: LaunchedProcesses,
+    start: Callable[[int], Awaitable[Any]],
+    snapshots: ProcessSnapshots | None = None,
+) -> AsyncIterator[Front]:
     """The front of a running cluster; the block begins when all agents have answered.
 
     Args:
         cluster: The cluster.
         start: Starts an ended node, and returns when it is ready. Raises OrderRefused.
+        snapshots: The cluster's snapshots, if it can take them.
     """
     links = cluster.zookeeper_links
     async with contextlib.AsyncExitStack() as stack:
@@ -67,7 +72,7 @@ async def launched_front(cluster: LaunchedProcesses, start: Callable[[int], Awai
             lambda publish: ProcessActions(cluster.nodes, start, cluster.zookeeper, publish, links),
             lambda: cluster.inter_broker_servers,
             cluster.security,
-            ProcessSnapshots(cluster, launcher),
+            snapshots,
         )
         await stack.enter_async_context(front)
         for node_id in cluster.nodes:
