@@ -84,3 +84,18 @@ class Grouped(LoadScopeScheduling):  # type: ignore[misc]
         unit, nodeids = self.workqueue.popitem(last=False)
         self.assigned_work[node][unit] = nodeids
         node.send_runtest_some([self._indices[nodeid] for nodeid in nodeids])
+
+    def remove_node(self, node: Any) -> str | None:
+        """Send what a worker leaves to others, but for the test that it died in, which would end them too."""
+        assigned = self.assigned_work.pop(node)
+        if not assigned:
+            return None
+        unit, nodeids = next(iter(assigned.items()))
+        crashed = next(iter(nodeids))
+        del nodeids[crashed]
+        if not nodeids:
+            del assigned[unit]
+        self.workqueue.update(assigned)
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return str(crashed)
