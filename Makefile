@@ -46,7 +46,7 @@ test: $(VENV)/.tests-ready  ## checks, then all tests that this machine can run 
 	@echo "1 of 2: ruff, mypy, import contracts; the tests are compiled meanwhile (a minute, without output until one is done)"
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check compiled
 	@echo "2 of 2: the tests (about 12 minutes on 2 cores)"
-	$(COMPILED) $(BIN)/python -m pytest -n 4
+	$(COMPILED) $(BIN)/python -m pytest -n 5
 
 again: $(READY)
 	$(COMPILED) $(BIN)/python -m tests.second_run
