@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 
 from anabranch import Admin
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC
-from anabranch.chaos.exchanges import RecentExchanges
 from anabranch.chaos.history import Send
 from anabranch.chaos.members import MemberGroup
 from anabranch.clients.group_admin import Group, committed_offsets, describe_group
+from anabranch.cluster.link_exchanges import RecentExchanges
 from anabranch.protocol.topic_partition import TopicPartition
 
 

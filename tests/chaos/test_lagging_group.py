@@ -9,11 +9,11 @@ from pathlib import Path
 
 from anabranch import Admin
 from anabranch.chaos.clients import TOPIC
-from anabranch.chaos.exchanges import Exchange, RecentExchanges
 from anabranch.chaos.history import Send
 from anabranch.chaos.lagging_group import describe_lag
 from anabranch.chaos.members import MemberGroup
 from anabranch.cluster.in_process import Cluster
+from anabranch.cluster.link_exchanges import Exchange, RecentExchanges
 from tests.broker.coordinators import stock_members
 from tests.broker.coordinators.groups.test_group_gates import EACH, orders
 from tests.broker.coordinators.stock_members import StockMember

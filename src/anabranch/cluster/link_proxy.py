@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from anabranch.chaos.exchanges import Direction, LinkExchanges, RecentExchanges, client_id_of
+from anabranch.cluster.link_exchanges import Direction, LinkExchanges, RecentExchanges, client_id_of
 from anabranch.protocol.framing import LENGTH_BYTES
 
 Kind = Literal["cut", "drop", "delay", "hold"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.chaos.exchanges import CLIENTS_MAX, KEPT, Exchange, LinkExchanges, RecentExchanges, client_id_of
+from anabranch.cluster.link_exchanges import CLIENTS_MAX, KEPT, Exchange, LinkExchanges, RecentExchanges, client_id_of
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.protocol.connection import ClientConnection, decode_request, encode_response
