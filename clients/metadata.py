@@ -106,6 +106,8 @@ class ClusterMetadata:
     cluster_id: str | None = None
     lineages: Mapping[bytes, Lineage] = field(default_factory=dict)
     """The newest known lineage per topic id; kept while responses lack the topic."""
+    awaited_epochs: Mapping[tuple[str, bytes, int], int] = field(default_factory=dict)
+    """Leader epochs that others have seen, newer than in `topics`: topic, topic id, partition -> epoch (KIP-320)."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """Return one partition, None if it is unknown."""
@@ -113,9 +115,25 @@ class ClusterMetadata:
         return None if known is None else known.partitions.get(index)
 
     def leader(self, topic: str, index: int) -> int:
-        """Return the leader's node id; NO_LEADER if there is none, or none that is reachable."""
+        """Return the leader's node id; NO_LEADER if there is none, none that is reachable, or a newer one."""
         one = self.partition(topic, index)
-        return one.leader if one is not None and one.leader in self.nodes else NO_LEADER
+        if one is None or one.leader not in self.nodes or self._is_replaced(topic, one):
+            return NO_LEADER
+        return one.leader
+
+    def _is_replaced(self, topic: str, one: Partition) -> bool:
+        """Whether others have seen a newer leader."""
+        awaited = self.awaited_epochs
+        return bool(awaited) and one.leader_epoch < awaited.get((topic, self.topics[topic].topic_id, one.index), -1)
+
+    def await_epochs(self, seen: Mapping[TopicPartition, int]) -> ClusterMetadata:
+        """Return the snapshot without leaders that are older than these epochs; their successors are unknown yet."""
+        newer = {
+            (place.topic, self.topics[place.topic].topic_id, place.partition): epoch
+            for place, epoch in seen.items()
+            if (one := self.partition(*place)) is not None and -1 < one.leader_epoch < epoch
+        }
+        return replace(self, awaited_epochs={**self.awaited_epochs, **newer}) if newer else self
 
     def obstacle(self, topic: str, index: int | None = None) -> str:
         """Describe why a topic or partition is not usable; empty if the metadata shows no reason."""
@@ -131,6 +149,8 @@ class ClusterMetadata:
             return f"{topic} has no partition {index}"
         if one.leader == NO_LEADER:
             return f"{topic}-{index} has no leader"
+        if self._is_replaced(topic, one):
+            return f"{topic}-{index} has a newer leader than node {one.leader}"
         return "" if one.leader in self.nodes else f"node {one.leader}, the leader of {topic}-{index}, is not available"
 
     def update(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
@@ -155,6 +175,14 @@ class ClusterMetadata:
                     topics.pop(name, None)
                 continue
             topics[name] = _merge(answered, name, self.topics.get(name), lineages)
+        awaited = {
+            (name, topic_id, index): epoch
+            for (name, topic_id, index), epoch in self.awaited_epochs.items()
+            if (topic := topics.get(name)) is not None
+            and topic.topic_id == topic_id
+            and (one := topic.partitions.get(index)) is not None
+            and one.leader_epoch < epoch
+        }
         return replace(
             self,
             nodes={
@@ -167,6 +195,7 @@ class ClusterMetadata:
             controller_id=response.controller_id,
             cluster_id=response.cluster_id or self.cluster_id,
             lineages=lineages,
+            awaited_epochs=awaited,
         )
 
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from anabranch.clients.authentication import AuthenticationFailed
@@ -430,6 +430,13 @@ class Network:
         self._links.prune()
         for listener in list(self._listeners):
             listener(self.metadata)
+
+    def await_epochs(self, seen: Mapping[TopicPartition, int]) -> None:
+        """Use no leader that is older than these epochs, which others have seen: a stale node sends old metadata."""
+        found = self.metadata.await_epochs(seen)
+        if found is not self.metadata:
+            self.metadata = found
+            self.request_refresh()
 
     def _on_refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
         self._refreshing = None

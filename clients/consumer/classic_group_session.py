@@ -232,7 +232,10 @@ class ClassicGroupSession:
                     name=topic,
                     partitions=[
                         OffsetCommitRequestPartition(
-                            partition_index=index, committed_offset=offset, committed_metadata=""
+                            partition_index=index,
+                            committed_offset=offset,
+                            committed_leader_epoch=self._leader_epoch(topic, index),
+                            committed_metadata="",
                         )
                         for index, offset in rows
                     ],
@@ -251,6 +254,11 @@ class ClassicGroupSession:
                 raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
         log.debug("%s has committed %s", self.membership.describe(), offsets)
         self.commits += 1
+
+    def _leader_epoch(self, topic: str, index: int) -> int:
+        """Return the newest leader epoch that this member knows; -1 for none."""
+        known = self._network.metadata.partition(topic, index)
+        return known.leader_epoch if known is not None else -1
 
     async def fetch_committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; -1 for none.
@@ -280,7 +288,10 @@ class ClassicGroupSession:
         )
 
         async def once() -> dict[TopicPartition, int]:
-            return _offsets_in(await self._call(request, _fetch_error))
+            response: OffsetFetchResponse = await self._call(request, _fetch_error)
+            offsets = _offsets_in(response)
+            self._network.await_epochs(_epochs_in(response))
+            return offsets
 
         return await self._network.retry(once)
 
@@ -444,6 +455,16 @@ def _offsets_in(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
                 raise KafkaError(ErrorCode(row.error_code), f"offset of {topic.name}-{row.partition_index}")
             found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
     return found
+
+
+def _epochs_in(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
+    """Return the leader epochs with which offsets were committed."""
+    topics: Sequence[Any] = response.groups[0].topics if response.groups else response.topics
+    return {
+        TopicPartition(topic.name, row.partition_index): row.committed_leader_epoch
+        for topic in topics
+        for row in topic.partitions
+    }
 
 
 def _top_level(response: Any) -> int:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from anabranch.clients.consumer.offset_lookup import READ_UNCOMMITTED
 from anabranch.clients.consumer.progress import Assignment, PartitionProgress
 from anabranch.clients.consumer.read_replica import ReadReplicas
-from anabranch.clients.metadata import Partition, Topic
+from anabranch.clients.metadata import NO_LEADER, Partition, Topic
 from anabranch.clients.network import DATA, MORE_DATA, Network
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from anabranch.protocol.errors import DecodeError, ErrorCode
@@ -154,7 +154,7 @@ class Fetcher:
             if (
                 topic is None
                 or partition is None
-                or partition.leader not in metadata.nodes
+                or metadata.leader(*progress.partition) == NO_LEADER
                 or self._is_fenced(progress.partition, topic, partition, now_s)
             ):
                 self._rest(progress.partition)

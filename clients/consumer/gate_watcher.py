@@ -18,6 +18,7 @@ from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.log_start_watch import LogStartWatch
 from anabranch.clients.consumer.progress_watch import ProgressWatch
 from anabranch.clients.consumer.topic_gates import Gates
+from anabranch.clients.metadata import NO_LEADER
 from anabranch.clients.network import GROUP, Network
 from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -124,7 +125,7 @@ class GateWatcher:
             if partition is None:
                 self._gates.drop_end(topic, key_epoch)
                 continue
-            if cut is None or partition.leader_epoch < cut or partition.leader not in metadata.nodes:
+            if cut is None or partition.leader_epoch < cut or metadata.leader(topic, partition.index) == NO_LEADER:
                 self._network.request_refresh()
                 continue
             question = OffsetForLeaderPartition(

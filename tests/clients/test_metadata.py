@@ -14,6 +14,7 @@ from anabranch.protocol.apis.metadata import (
 )
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.topic_partition import TopicPartition
 
 ID = b"i" * 16
 
@@ -180,3 +181,28 @@ def test_error_names_reason_of_missing_leader() -> None:
     assert known.obstacle("t", 1) == "t-1 has no leader"
     assert known.obstacle("t", 2) == "node 9, the leader of t-2, is not available"
     assert known.obstacle("t", 3) == "t has no partition 3"
+
+
+def test_leader_older_than_an_awaited_epoch_is_not_used() -> None:
+    old = response(topic(partition(0, leader=1, epoch=3), partition(1, leader=1, epoch=3)))
+    metadata = after(old).await_epochs(
+        {TopicPartition("t", 0): 5, TopicPartition("t", 1): 3, TopicPartition("u", 0): 9}
+    )
+    assert [metadata.leader("t", index) for index in (0, 1)] == [NO_LEADER, 1]
+    assert metadata.obstacle("t", 0) == "t-0 has a newer leader than node 1"
+    assert metadata.update(old, complete=False).leader("t", 0) == NO_LEADER, "another response of a stale node"
+    assert metadata.update(response(topic(partition(0, leader=2, epoch=4))), complete=False).leader("t", 0) == NO_LEADER
+    found = metadata.update(response(topic(partition(0, leader=2, epoch=5), partition(1))), complete=False)
+    assert (found.leader("t", 0), found.awaited_epochs) == (2, {})
+
+
+def test_awaited_epoch_of_a_deleted_topic_does_not_apply_to_its_successor() -> None:
+    metadata = after(response(topic(partition(0, epoch=3)))).await_epochs({TopicPartition("t", 0): 5})
+    found = metadata.update(response(topic(partition(0, epoch=0), topic_id=b"j" * 16)), complete=False)
+    assert (found.leader("t", 0), found.awaited_epochs) == (1, {})
+
+
+def test_unknown_epoch_is_older_than_none() -> None:
+    """Metadata before version 7 has no epochs."""
+    metadata = after(response(topic(partition(0, epoch=-1))))
+    assert metadata.await_epochs({TopicPartition("t", 0): 5}) is metadata

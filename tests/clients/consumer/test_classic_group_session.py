@@ -13,7 +13,20 @@ import pytest
 from anabranch import Consumer, Producer, TopicPartition
 from anabranch.clients.consumer.classic_group_membership import State
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.clients.metadata import NO_LEADER
+from anabranch.clients.network import Network
 from anabranch.cluster.in_process import Cluster
+from anabranch.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from anabranch.protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import (
     GROUP,
@@ -259,6 +272,46 @@ async def test_coordinator_that_fails_between_polls_is_found_again() -> None:
             await consumer.commit()
             assert await consumer.committed(WHERE) == 5
             assert await consumer._network.coordinator(GROUP) != coordinator
+
+
+async def test_member_uses_no_leader_that_is_older_than_the_committed_epoch() -> None:
+    """A leader that was frozen, and its metadata, are old. It would refuse the offset as out of range (KIP-320)."""
+    async with cluster_and_admin() as (cluster, admin):
+        await make_topic(admin, 1, replicas=3)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 5)
+        network = admin._network
+        await network.call_coordinator(GROUP, commit_of(offset=3, leader_epoch=1), lambda _: ErrorCode.NONE)
+        async with consumer_of(cluster) as consumer:
+            polled = asyncio.create_task(consumer.getmany(timeout_ms=60_000))
+            async with asyncio.timeout(60):
+                metadata = await consumer._network.wait_for(lambda metadata: bool(metadata.awaited_epochs))
+            assert metadata.leader(*WHERE) == NO_LEADER and metadata.obstacle(*WHERE).startswith(f"{WHERE} has a newer")
+            await cluster.crash_broker((await network.wait_for(lambda metadata: True)).leader(*WHERE))
+            assert [record.offset for record in (await polled)[WHERE]] == [3, 4]
+            await consumer.commit()
+            metadata = consumer._network.metadata
+            assert metadata.awaited_epochs == {} and metadata.topics[TOPIC].partitions[0].leader_epoch == 1
+        assert await committed_epoch(network) == 1
+
+
+def commit_of(*, offset: int, leader_epoch: int) -> OffsetCommitRequest:
+    """A commit of no member."""
+    row = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=""
+    )
+    topics = [OffsetCommitRequestTopic(name=TOPIC, partitions=[row])]
+    return OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=-1, member_id="", topics=topics)
+
+
+async def committed_epoch(network: Network) -> int:
+    topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
+    request = OffsetFetchRequest(
+        group_id=GROUP, topics=[], groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=topics)], require_stable=True
+    )
+    response: OffsetFetchResponse = await network.call_coordinator(GROUP, request, lambda _: ErrorCode.NONE)
+    epoch: int = response.groups[0].topics[0].partitions[0].committed_leader_epoch
+    return epoch
 
 
 async def test_poll_detects_rebalance_before_next_heartbeat() -> None:
