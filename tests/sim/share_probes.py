@@ -156,7 +156,7 @@ class ShareProbes:
     async def _write(self, original: Any, coordinator: Any, key: Any, **change: Any) -> None:
         self._step("coordinator: before it stores a change")
         await original(coordinator, key, **change)
-        shard, state = coordinator._known(key)
+        shard, state = coordinator._find(key)
         if state is not None:
             self._kept(coordinator, key, change["leader_epoch"], state.start_offset, shard.leader_epoch)
         self._step("coordinator: after it stored a change")

@@ -22,7 +22,7 @@ from anabranch.protocol.acls import Acl, Operation, Permission, ResourcePattern,
 from tests.sim.rights import allowed, play
 
 SCHEDULES = 3
-LIMIT = 12
+LIMIT = 24
 
 
 def test_unauthorized_requests_are_never_served() -> None:

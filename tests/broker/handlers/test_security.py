@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest
 from anabranch.protocol.apis.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from anabranch.protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -14,7 +15,6 @@ from anabranch.protocol.apis.describe_acls import DescribeAclsRequest
 from anabranch.protocol.apis.describe_delegation_token import DescribeDelegationTokenRequest
 from anabranch.protocol.apis.envelope import EnvelopeRequest
 from anabranch.protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest
-from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.apis.renew_delegation_token import RenewDelegationTokenRequest
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
@@ -96,5 +96,5 @@ async def test_envelope_closes_only_its_own_connection() -> None:
             await connection.call(
                 EnvelopeRequest(request_data=b"", request_principal=None, client_host_address=b"\x7f\0\0\1")
             )
-        await other.call(MetadataRequest(topics=None))
+        await other.call(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
         await other.close()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
     from anabranch.control.front.agent_client import AgentClient
     from anabranch.control.front.front import Front
+    from anabranch.control.state import ClusterStateRow
 
 RESET_S: Final = 120.0
 """How long a reset may take. Deleting a topic waits for all brokers that have replicas of it."""
@@ -34,10 +35,11 @@ async def reset(front: Front) -> None:
         async with asyncio.timeout(RESET_S):
             await front.rules.clear()
             await start_all(front)
+            before = await front.state()
             async with front.admin() as admin:
-                while left := await _left(front):
-                    await delete_topics(admin, await _topics(front))
-                    await asyncio.sleep(LOOK_S)
+                await delete_topics(admin, [one["topic"] for one in before["topics"]])
+            while left := _left(before, await front.state()):  # noqa: ASYNC110  # nodes set no event here
+                await asyncio.sleep(LOOK_S)
     except TimeoutError:
         raise ActionRefused(f"the cluster is not empty after {RESET_S:g} s: {left}") from None
     await front.ask_each(_clear_journal)
@@ -56,41 +58,49 @@ async def start_all(front: Front) -> None:
         await front.wait_up(node_id)
 
 
-async def _topics(front: Front) -> list[str]:
-    return [one["topic"] for one in (await front.state())["topics"]]
-
-
-async def _left(front: Front) -> str:
-    """What the cluster still has; empty if it has nothing."""
-    state = await front.state()
-    names = [f"topic {one['topic']}" for one in state["topics"]]
-    names += [f"group {one['group']}" for one in state["groups"]]
-    names += [f"transactional id {one['transactional_id']}" for one in state["transactions"]]
+def _left(before: ClusterStateRow, now: ClusterStateRow) -> str:
+    """What is left of the groups and transactions of an earlier state, less what connected clients have begun since."""
+    members = {one for group in before["groups"] for one in group["members"]}
+    ids = {group["group"] for group in before["groups"]}
+    producers = {(one["transactional_id"], one["producer_id"], one["producer_epoch"]) for one in before["transactions"]}
+    names = [
+        f"group {one['group']}"
+        for one in now["groups"]
+        if members.intersection(one["members"]) or (one["group"] in ids and not one["members"])
+    ]
+    names += [
+        f"transactional id {one['transactional_id']}"
+        for one in now["transactions"]
+        if (one["transactional_id"], one["producer_id"], one["producer_epoch"]) in producers
+    ]
     return ", ".join(names)
 
 
 async def delete_topics(admin: Admin, names: Sequence[str]) -> None:
-    """Delete topics, and wait until topics of their names can be created."""
-    if not names:
+    """Delete topics, and wait until topics of their names can be created, or clients have created them."""
+    found = await admin.describe_topics()
+    ids = {name: found[name].topic_id for name in names if name in found}
+    if not ids:
         return
     try:
-        await admin.delete_topics(names)
+        await admin.delete_topics(list(ids))
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # metadata of a node was older
             raise
-    for name in names:
-        while await _exists(admin, name):  # noqa: ASYNC110  # another process sets no event here
+    for name, topic_id in ids.items():
+        while await _is_left(admin, name, topic_id):  # noqa: ASYNC110  # another process sets no event here
             await asyncio.sleep(LOOK_S)
 
 
-async def _exists(admin: Admin, name: str) -> bool:
+async def _is_left(admin: Admin, name: str, topic_id: bytes) -> bool:
     """Whether a topic exists, or is being deleted."""
     try:
         await admin.create_topics([NewTopic(name=name, partitions=1)], validate_only=True)
     except KafkaError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
-        return True
+        there = (await admin.describe_topics()).get(name)
+        return there is None or there.topic_id == topic_id
     return False
 
 

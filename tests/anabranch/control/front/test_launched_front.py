@@ -21,7 +21,7 @@ from anabranch.faults.rule_fields import RuleFields
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
-SESSION_MS = 3000
+SESSION_MS = 6000
 WAIT_S = 60.0
 
 

@@ -320,9 +320,9 @@ async def test_next_coordinator_that_learns_of_a_resize_after_the_load_keeps_its
         assert await member.take_part() == {0}
         slot, known = groups.table.slots[GROUP], metadata.image
         slot.classic.withhold_nothing()
-        groups.gates.settled(slot)
+        groups.gates.update_watch(slot)
         metadata.image = stale  # a coordinator that loads the group has nothing else
-        groups.gates.loaded(slot)
+        groups.gates.on_loaded(slot)
         await asyncio.sleep(0)
         assert groups.withheld(GROUP) == {}
         metadata.image = known
