@@ -22,3 +22,5 @@ class ConsumerGroupMetadata(NamedTuple):
     """The member's id if it is a static one (KIP-345)."""
     before_commit: Callable[[], Awaitable[None]] | None = None
     """Awaited before a commit for the member: it stores the audit of deliveries, because commits open gates."""
+    leader_epoch_of: Callable[[str, int], int] | None = None
+    """Returns the leader epoch that the member knows of a partition; offsets are committed with it (KIP-320)."""

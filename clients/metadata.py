@@ -121,6 +121,11 @@ class ClusterMetadata:
             return NO_LEADER
         return one.leader
 
+    def leader_epoch(self, topic: str, index: int) -> int:
+        """Return the newest known leader epoch of a partition; -1 for none."""
+        one = self.partition(topic, index)
+        return one.leader_epoch if one is not None else -1
+
     def _is_replaced(self, topic: str, one: Partition) -> bool:
         """Whether others have seen a newer leader."""
         awaited = self.awaited_epochs

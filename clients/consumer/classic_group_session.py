@@ -234,7 +234,7 @@ class ClassicGroupSession:
                         OffsetCommitRequestPartition(
                             partition_index=index,
                             committed_offset=offset,
-                            committed_leader_epoch=self._leader_epoch(topic, index),
+                            committed_leader_epoch=self._network.metadata.leader_epoch(topic, index),
                             committed_metadata="",
                         )
                         for index, offset in rows
@@ -254,11 +254,6 @@ class ClassicGroupSession:
                 raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
         log.debug("%s has committed %s", self.membership.describe(), offsets)
         self.commits += 1
-
-    def _leader_epoch(self, topic: str, index: int) -> int:
-        """Return the newest leader epoch that this member knows; -1 for none."""
-        known = self._network.metadata.partition(topic, index)
-        return known.leader_epoch if known is not None else -1
 
     async def fetch_committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; -1 for none.

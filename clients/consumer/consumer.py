@@ -487,8 +487,11 @@ class Consumer(ConsumerRuntime):
         """
         if self._core.membership is None:
             raise ValueError("needs a group_id")
-        owner = self._core.membership.owner
+        owner = self._core.membership.owner._replace(leader_epoch_of=self._leader_epoch)
         return owner if self._audit is None else owner._replace(before_commit=self._audit.flush)
+
+    def _leader_epoch(self, topic: str, index: int) -> int:
+        return self._network.metadata.leader_epoch(topic, index)
 
     # internals
 

@@ -93,7 +93,10 @@ def commit_offsets(
     for partition, offset in sorted(offsets.items()):
         topics.setdefault(partition.topic, []).append(
             TxnOffsetCommitRequestPartition(
-                partition_index=partition.partition, committed_offset=offset, committed_metadata=""
+                partition_index=partition.partition,
+                committed_offset=offset,
+                committed_leader_epoch=group.leader_epoch_of(*partition) if group.leader_epoch_of is not None else -1,
+                committed_metadata="",
             )
         )
     request = TxnOffsetCommitRequest(

@@ -291,7 +291,9 @@ async def test_member_uses_no_leader_that_is_older_than_the_committed_epoch() ->
             assert [record.offset for record in (await polled)[WHERE]] == [3, 4]
             await consumer.commit()
             metadata = consumer._network.metadata
-            assert metadata.awaited_epochs == {} and metadata.topics[TOPIC].partitions[0].leader_epoch == 1
+            assert metadata.awaited_epochs == {} and metadata.leader_epoch(*WHERE) == 1
+            in_transactions = consumer.group_metadata().leader_epoch_of
+            assert in_transactions is not None and in_transactions(*WHERE) == 1
         assert await committed_epoch(network) == 1
 
 

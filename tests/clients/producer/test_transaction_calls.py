@@ -31,6 +31,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 ASKER = TransactionalProducer("id", 7, 3)
 GROUP = ConsumerGroupMetadata("g", 3, "m")
+KNOWING = GROUP._replace(leader_epoch_of=lambda topic, index: 10 + index)
 FINE, TOLD_OF_OTHERS = ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED
 CURABLE, INCURABLE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -54,6 +55,13 @@ def test_every_request_has_coordinator_key_and_producer_identity(
     fields = (f"{prefix}{field}" for field in ("transactional_id", "producer_id", "producer_epoch"))
     assert tuple(getattr(request, field) for field in fields) == ASKER
     assert (question.key, question.key_type) == (key, key_type)
+
+
+@pytest.mark.parametrize(("group", "epochs"), [(GROUP, [-1, -1]), (KNOWING, [10, 12])])
+def test_offsets_carry_the_leader_epochs_that_the_member_knows(group: ConsumerGroupMetadata, epochs: list[int]) -> None:
+    offsets = {TopicPartition("t", 0): 5, TopicPartition("t", 2): 6}
+    (topic,) = questions.commit_offsets(ASKER, group, offsets).request.topics
+    assert [row.committed_leader_epoch for row in topic.partitions] == epochs
 
 
 def test_partitions_and_offsets_are_grouped_by_topic() -> None:
