@@ -48,6 +48,7 @@ def up(local_zookeeper: LocalZooKeeper, tmp_path_factory: pytest.TempPathFactory
     words += ["--control", "127.0.0.1:0", "--control-token", "secret", "--control-journal", "100"]
     data_dir = str(tmp_path_factory.mktemp("up"))
     words += ["--config", f"zookeeper.session.timeout.ms={SESSION_MS}", "--data-dir", data_dir]
+    words += ["--config", "auto.leader.rebalance.enable=false"]  # leaders change in tests only when a test does it
     process = subprocess.Popen(
         [sys.executable, "-m", "anabranch.cli.main", "up", *words], stdout=subprocess.PIPE, stderr=None, text=True
     )
@@ -76,11 +77,11 @@ def producing(up: Up) -> Iterator[None]:
     assert stored
 
 
-def until(reached: Callable[[], bool]) -> None:
-    """Look until something is so, which no wait of the control plane is about."""
+def until(reached: Callable[[], bool], describe: Callable[[], object] = tuple) -> None:
+    """Look until something is so, which no wait of the control plane is about; `describe` explains a failure."""
     deadline_s = time.monotonic() + WAIT_S
     while not reached():
-        assert time.monotonic() < deadline_s
+        assert time.monotonic() < deadline_s, describe()
 
 
 def restart(up: Up) -> None:
@@ -182,7 +183,7 @@ def test_follower_whose_link_to_the_leader_is_broken_replicates_nothing(up: Up, 
     with up.control.faults(**rule) as broken:
         broken.wait_hit()  # from now on no Fetch of the follower is under way
         with producing(up):
-            until(lambda: ends()[leader] > before[leader])
+            until(lambda: ends()[leader] > before[leader], lambda: (leader, before, partition(), up.control.events()))
             assert ends()[follower] == before[follower]
             assert partition()["high_watermark"] == before[leader], "it is not acknowledged"
             broken.remove()
