@@ -426,6 +426,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Continue the first request, unless the task has taken it over."""
         arrived = self._arrived
         if arrived is not None and not arrived.done() and self._pipeline.awaited is waited_for:
+            self._pipeline.wake_first()
             self._process_or_wake(arrived, self._answer_pipelined)
 
     def _answer_pipelined(self) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class EagerCoroutine:
     """A suspended coroutine, which can be awaited once."""
 
-    __slots__ = ("_cancelled", "_coroutine", "_on_replication_wait", "awaited", "awaits_replication")
+    __slots__ = ("_cancelled", "_coroutine", "_on_replication_wait", "awaited", "awaits_replication", "woken")
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, Any], awaited: Any, on_replication_wait: Callable[[], None] | None = None
@@ -46,6 +46,18 @@ class EagerCoroutine:
             waits_for._asyncio_future_blocking = False  # as a task does at once: others can wait for it, too
         self.awaits_replication = type(waits_for) is ReplicationFuture
         """Whether it waits for replication only."""
+        self.woken = False
+        """Whether a callback of the awaited future has run, so that all earlier ones have."""
+
+    @property
+    def may_step(self) -> bool:
+        """Return whether the next step may run now, if no task awaits it.
+
+        Pitfall: a future is done before its callbacks run. A step that precedes them finds the state that they end:
+        asyncio registers a connecting socket until then, and refuses to do so once the socket has a transport.
+        """
+        awaited = self.awaited
+        return awaited is not None and awaited.done() and (self.awaits_replication or self.woken)
 
     @property
     def may_suspend(self) -> bool:
@@ -53,7 +65,7 @@ class EagerCoroutine:
         return not self.awaits_replication or self.awaited is None or not self.awaited.done()
 
     def step(self) -> Any:
-        """Run the next step, if no task awaits it and its future is done.
+        """Run the next step; see `may_step`.
 
         Returns the outcome if it finished, else itself.
         """
@@ -103,13 +115,14 @@ class EagerCoroutine:
 
     def _first_wait(self) -> Generator[Any, None, None]:
         cancelled, self._cancelled = self._cancelled, None
+        must_yield = self.awaited is None or (self.awaited.done() and not self.may_step)
         waits_for, self.awaited = self.awaited, None
         try:
             if cancelled is not None:
                 raise cancelled
-            if waits_for is None:
+            if must_yield:
                 yield
-            else:
+            if waits_for is not None:
                 yield from waits_for
         finally:
             del cancelled, waits_for

@@ -35,11 +35,15 @@ class RequestPipeline(list[Any]):
         first = self[0] if self else None
         return first.awaited if type(first) is EagerCoroutine else None
 
+    def wake_first(self) -> None:
+        """Note that the future of the first request has called back."""
+        self[0].woken = True
+
     def step_first(self) -> bool:
-        """Run the next step of the first request if its future is done; return whether its response exists."""
+        """Run the next step of the first request if it may run; return whether its response exists."""
         first = self[0]
         if type(first) is EagerCoroutine:
-            if first.awaited is None or not first.awaited.done():
+            if not first.may_step:
                 return False
             try:
                 first = self[0] = first.step()

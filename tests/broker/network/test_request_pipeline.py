@@ -265,9 +265,32 @@ async def test_completed_wait_is_stepped_and_a_bare_yield_needs_a_task() -> None
     one = RequestPipeline([start_eagerly(work())])
     assert one.awaited is future and not one.step_first()
     future.set_result(None)
+    one.wake_first()
     assert not one.step_first() and one.awaited is None
     assert not one.step_first(), "nobody tells when a turn is over"
     assert await one.finish_first(lambda: None) == 7 and not one
+
+
+@pytest.mark.parametrize("by_task", [True, False])
+async def test_step_follows_the_earlier_callbacks_of_its_future(by_task: bool) -> None:
+    """In such a callback asyncio ends a connect; before it, the socket gets no transport without an error."""
+    future, order = asyncio.get_running_loop().create_future(), list[str]()
+    future.add_done_callback(lambda _: order.append("callback"))
+
+    async def work() -> None:
+        await future
+        order.append("step")
+
+    one = RequestPipeline([start_eagerly(work())])
+    future.set_result(None)
+    assert not one.step_first() and order == []
+    if by_task:
+        await one.finish_first(lambda: None)
+    else:
+        future.add_done_callback(lambda _: one.wake_first())
+        await asyncio.sleep(0)
+        assert one.step_first()
+    assert order == ["callback", "step"]
 
 
 async def test_cancellation_after_a_failure_cancels_no_other_request() -> None:
@@ -281,6 +304,7 @@ async def test_cancellation_after_a_failure_cancels_no_other_request() -> None:
 
     work.append(start_eagerly(failing()))
     future.set_result(None)
+    work.wake_first()
     assert not work.step_first()
     assert not work.cancel_first(asyncio.CancelledError())
     with pytest.raises(CloseConnection, match="no more"):
