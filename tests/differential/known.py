@@ -56,7 +56,7 @@ KNOWN_DIFFERENCES: Final[tuple[Known, ...]] = (
     ),
     Known(
         r"Metadata\.creates_what_it_is_asked_for #1 topics\[0\].*",
-        "a topic that is made for somebody who asks gets a moment to be led, so that most need not ask again",
+        "a topic that a request creates gets a moment to elect leaders, so that most clients need not ask again",
         in_kafka_4=True,
     ),
     Known(

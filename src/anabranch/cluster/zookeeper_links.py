@@ -2,7 +2,7 @@
 
 Each node reaches each server through a port of the launcher. The node's ZooKeeper client owns its sockets and their
 threads, so a cut inside the node would not be a cut of the connection. A cut resets the node's connections and refuses
-new ones. Other traffic of a node needs no port here: rules about links act in the nodes, which know who asks.
+new ones. Other traffic of a node needs no port here: rules about links act in the nodes, which know the sender.
 """
 
 from __future__ import annotations

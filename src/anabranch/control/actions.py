@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from anabranch.control import state
@@ -28,6 +28,15 @@ class ActionRefused(Exception):
 
 class UnknownNode(ActionRefused):
     """The node, or another thing that a request names, does not exist."""
+
+
+@contextlib.asynccontextmanager
+async def all_locked(locks: Iterable[asyncio.Lock]) -> AsyncIterator[None]:
+    """A block that holds all these locks, entered in their order."""
+    async with contextlib.AsyncExitStack() as stack:
+        for lock in locks:
+            await stack.enter_async_context(lock)
+        yield
 
 
 class Actions:
@@ -121,9 +130,7 @@ class Actions:
     @contextlib.asynccontextmanager
     async def exclusively(self) -> AsyncIterator[None]:
         """A block during which no other action runs on any node."""
-        async with contextlib.AsyncExitStack() as stack:
-            for turn in self._turns.values():
-                await stack.enter_async_context(turn)
+        async with all_locked(self._turns.values()):
             yield
 
     def _turn(self, node_id: int) -> asyncio.Lock:

@@ -65,7 +65,7 @@ def test_endpoint_beyond_loopback_requires_a_token() -> None:
 @click.command
 @click.option("--control-token", envvar="ANABRANCH_CONTROL_TOKEN")
 def without_control(control_token: str | None) -> None:
-    """A command of which `--control` is not given."""
+    """A command without `--control`."""
     assert control_token and make_control_endpoint(None, control_token) is None
 
 

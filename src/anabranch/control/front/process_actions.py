@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from anabranch.cluster.control_socket import OrderRefused
 from anabranch.cluster.zookeeper_sessions import NoSession, expire, session_of
-from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.actions import ActionRefused, UnknownNode, all_locked
 
 NOTICE_S: Final = 10.0
 """How long the kernel may take to show that a process is stopped or goes on."""
@@ -177,9 +177,7 @@ class ProcessActions:
     @contextlib.asynccontextmanager
     async def exclusively(self) -> AsyncIterator[None]:
         """A block during which no other action runs on any node."""
-        async with contextlib.AsyncExitStack() as stack:
-            for turn in self._turns.values():
-                await stack.enter_async_context(turn)
+        async with all_locked(self._turns.values()):
             yield
 
     async def suspend_session(self, node_id: int, *, by_rule: bool = False) -> None:

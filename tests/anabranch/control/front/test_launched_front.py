@@ -165,7 +165,7 @@ def test_session_that_a_rule_suspends_goes_on_when_the_rule_is_removed(up: Up) -
 
 @pytest.mark.parametrize("effect", [{"hold": True}, {"disconnect": "before"}])
 def test_follower_whose_link_to_the_leader_is_broken_replicates_nothing(up: Up, effect: dict[str, Any]) -> None:
-    """The follower has open connections, which the rule affects as well as new ones."""
+    """The rule affects the follower's open connections and its new ones."""
 
     def partition() -> dict[str, Any]:
         (found,) = up.control.ask("GET", "/v1/topics/t")["partitions"]
