@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
     from anabranch.control.client import ControlClient, NodeControl
     from anabranch.control.clock_client import ClockClient
     from anabranch.control.clock_routes import ClockRow
@@ -85,12 +86,14 @@ _HOMES = {
     "RuleNeverHit": "faults.active_rule",
     "RuleRow": "faults.active_rule",
     "RunningCluster": "testing.running_cluster",
+    "SentRecord": "clients.streams.topology_test_driver",
     "SnapshotRow": "control.state_routes",
     "SnapshotsClient": "control.snapshots_client",
     "StoredRow": "control.topic_routes",
     "TelemetryClient": "control.telemetry_client",
     "TelemetryRow": "control.telemetry",
     "TopicRow": "control.state",
+    "TopologyTestDriver": "clients.streams.topology_test_driver",
     "TransactionRow": "control.state",
     "WaitCondition": "control.wait_conditions",
     "WithheldRow": "control.state",
@@ -131,12 +134,14 @@ __all__ = [
     "RuleNeverHit",
     "RuleRow",
     "RunningCluster",
+    "SentRecord",
     "SnapshotRow",
     "SnapshotsClient",
     "StoredRow",
     "TelemetryClient",
     "TelemetryRow",
     "TopicRow",
+    "TopologyTestDriver",
     "TransactionRow",
     "WaitCondition",
     "WithheldRow",
