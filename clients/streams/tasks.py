@@ -91,7 +91,8 @@ class Task:
         self.warming = state is State.STANDBY
         """Whether it is an incomplete copy; the leader may wait to move the task here."""
         self.outputs: list[Output] = []
-        self.timestamp_ms = -1
+        self.timestamp_ms = self.stream_time_ms = -1
+        self.headers: Headers = ()
         self.processed = 0
         self._sent_before = 0
         self._failures = failures or Failures()
@@ -118,7 +119,7 @@ class Task:
         """Send a record."""
         if topic.startswith(INTERNAL):
             topic = internal_name(self._application_id, topic.removeprefix(INTERNAL))
-        self.outputs.append(Output(topic, key, value, self.timestamp_ms))
+        self.outputs.append(Output(topic, key, value, self.timestamp_ms, self.headers))
 
     # running
 
@@ -133,7 +134,8 @@ class Task:
         places = self._places(lineage)
         undoing = self._failures.undoing
         for record in records:
-            self.timestamp_ms = record.timestamp
+            self.timestamp_ms, self.headers = record.timestamp, record.headers
+            self.stream_time_ms = max(self.stream_time_ms, record.timestamp)
             if undoing:
                 self._begin()
             try:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
+from anabranch.protocol.records.record import Headers
 from anabranch.protocol.topic_name import is_legal
 
 Handler = Callable[[bytes | None, Any], None]
@@ -42,7 +43,13 @@ class Context(Protocol):
     """The task of a step: the interface of functions given to `Stream.process`."""
 
     timestamp_ms: int
-    """The timestamp of the current record, and of its output."""
+    """The timestamp of the current record, and of its output. A step may set it."""
+    headers: Headers
+    """The headers of the current record, and of its output. A step may set them."""
+
+    @property
+    def stream_time_ms(self) -> int:
+        """The highest timestamp of the task's records so far; -1 before the first one since the task runs here."""
 
     def store(self, name: str) -> Store:
         """Return a store that the step has named. Raises KeyError for another one."""
@@ -55,12 +62,21 @@ Bind = Callable[[Context, Handler], Handler]
 """Creates a step for one task, from the task and the next step."""
 
 
+def pass_on(context: Context, forward: Handler) -> Handler:
+    """Bind a step that changes nothing."""
+    return forward
+
+
 @dataclass(eq=False, slots=True)
 class Node:
     """One step. A source has a `topic`, and `value` decodes its values."""
 
     bind: Bind
+    label: str = ""
+    """What it does, for `Built.describe`."""
     children: list[Node] = field(default_factory=list)
+    route: Callable[[bytes | None, Any], int] | None = None
+    """Chooses the child that gets a record, by index; without it every child does."""
     stores: tuple[str, ...] = ()
     keeps: bool = False
     """Whether the store is private: no other step names it, and only joins read it."""
@@ -83,7 +99,8 @@ class Subtopology:
 
     def bind(self, context: Context) -> dict[str, Handler]:
         """Create the steps of one task: source topic -> the handler of a record's key and raw value."""
-        return {topic: _decoding(root, _bound(root, context)) for topic, root in self.roots.items()}
+        bound: dict[Node, Handler] = {}
+        return {topic: _decoding(root, _bound(root, context, bound)) for topic, root in self.roots.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +116,75 @@ class Built:
         """Every source topic."""
         return tuple(sorted({topic for one in self.subtopologies for topic in one.sources}))
 
+    def describe(self) -> str:
+        """Return the steps as text: a tree per source, and the stores of each part."""
+        lines: list[str] = []
+        for one in self.subtopologies:
+            lines.append(f"subtopology {one.index}" + (f", stores {', '.join(one.stores)}" if one.stores else ""))
+            shown: dict[Node, int] = {}
+            for topic, root in sorted(one.roots.items()):
+                _describe(root, f"source {topic}", 1, shown, lines)
+        return "\n".join(lines)
+
     def subtopology_of(self, topic: str) -> Subtopology:
         """Return the subtopology that reads a topic."""
         return next(one for one in self.subtopologies if topic in one.sources)
 
 
-def build(roots: Sequence[Node], repartitions: Mapping[str, Node], application_id: str) -> Built:
+class Graph:
+    """The steps of an application while it is declared."""
+
+    def __init__(self) -> None:
+        self.roots: list[Node] = []
+        """The sources, in the order in which the application named them."""
+        self.repartitions: dict[str, Node] = {}
+        """The sinks that write to topics of the application's own, by the names of these."""
+
+    def add_source(self, topic: str, value: Serde, *, internal: bool = False) -> Node:
+        """Add a source, and return it."""
+        root = Node(pass_on, label=f"source {topic}", topic=topic, internal=internal, value=value)
+        self.roots.append(root)
+        return root
+
+    def add(self, parent: Node, node: Node) -> Node:
+        """Add a step after another one, and return it."""
+        parent.children.append(node)
+        return node
+
+    def add_sink(self, parent: Node, topic: str, value: Serde) -> Node:
+        """Add a step that sends records to a topic, and return it."""
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            emit, encode = context.emit, value.encode
+            return lambda key, row: emit(topic, key, None if row is None else encode(row))
+
+        return self.add(parent, Node(bind, label=f"sink {topic.removeprefix(INTERNAL)}"))
+
+    def add_repartition(self, parent: Node, name: str, value: Serde) -> Node:
+        """Add a repartition topic after a step, and return the source that reads it.
+
+        Raises:
+            ValueError: There is one of this name.
+        """
+        if name in self.repartitions:
+            raise ValueError(f"two repartitions are called {name!r}")
+        self.repartitions[name] = self.add_sink(parent, INTERNAL + name, value)
+        return self.add_source(name, value, internal=True)
+
+
+def build(graph: Graph, application_id: str) -> Built:
     """Cut a graph into subtopologies.
 
     Args:
-        roots: The sources, in the order in which the application named them.
-        repartitions: The sinks that write to topics of the application's own, by the names of these.
-        application_id: What the names of such topics begin with.
+        graph: The steps.
+        application_id: What the names of the application's own topics begin with.
 
     Raises:
         ValueError: A topic is read twice, two steps name one store, no topic can have the name that one of the
             application's own would get, or a store is used where keys have been changed and records may be with
             another key's task.
     """
+    roots, repartitions = graph.roots, graph.repartitions
     topics = [INTERNAL * root.internal + root.topic for root in roots]
     if len(set(topics)) != len(topics):
         raise ValueError(f"read a topic once, and reuse its stream: {sorted(topics)}")
@@ -141,17 +209,25 @@ def internal_name(application_id: str, name: str) -> str:
     return f"{application_id}-{name}-repartition"
 
 
-def _bound(node: Node, context: Context) -> Handler:
-    """Create a step with everything after it."""
-    following = [_bound(child, context) for child in node.children]
+def _bound(node: Node, context: Context, bound: dict[Node, Handler]) -> Handler:
+    """Create a step with everything after it, once for all steps before it."""
+    if node not in bound:
+        following = [_bound(child, context, bound) for child in node.children]
+        bound[node] = node.bind(context, _forwarding(node, following))
+    return bound[node]
+
+
+def _forwarding(node: Node, following: Sequence[Handler]) -> Handler:
+    if (route := node.route) is not None:
+        return lambda key, value: following[route(key, value)](key, value)
     if len(following) == 1:
-        return node.bind(context, following[0])
+        return following[0]
 
     def forward(key: bytes | None, value: Any) -> None:
         for step in following:
             step(key, value)
 
-    return node.bind(context, forward)
+    return forward
 
 
 def _decoding(root: Node, step: Handler) -> Handler:
@@ -207,8 +283,8 @@ def _connected_sources(roots: Sequence[Node]) -> list[list[Node]]:
     """Return connected sources, in the order in which they were first named."""
     groups: list[list[Node]] = []
     for root in roots:
-        names = _stores(root)
-        together = [group for group in groups if names & {store for one in group for store in _stores(one)}]
+        shared = _shareable(root)
+        together = [group for group in groups if any(shared & _shareable(one) for one in group)]
         if not together:
             groups.append([root])
             continue
@@ -218,6 +294,21 @@ def _connected_sources(roots: Sequence[Node]) -> list[list[Node]]:
             groups.remove(other)
         first.append(root)
     return groups
+
+
+def _describe(node: Node, label: str, depth: int, shown: dict[Node, int], lines: list[str]) -> None:
+    """Add a step and those after it; a step that several steps lead to is drawn once, and named by its line then."""
+    if node in shown:
+        lines.append(f"{'  ' * depth}-> {label} of line {shown[node]}")
+        return
+    lines.append("  " * depth + label)
+    shown[node] = len(lines)
+    for child in node.children:
+        _describe(child, child.label, depth + 1, shown, lines)
+
+
+def _shareable(root: Node) -> set[Node | str]:
+    return {*_reachable(root), *_stores(root)}
 
 
 def _writes(subtopology: Subtopology, sink: Node) -> bool:

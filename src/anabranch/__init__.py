@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, ProducerFenced
     from anabranch.clients.streams.config import StreamsConfig
     from anabranch.clients.streams.serdes import BYTES, JSON, TEXT, Serde, Undecodable
+    from anabranch.clients.streams.stream import Stream, Table
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.streams_errors import StreamsError
-    from anabranch.clients.streams.topology import Stream, Table, Topology
+    from anabranch.clients.streams.topology import Topology
     from anabranch.clients.streams.topology_graph import Context, Store
     from anabranch.clients.topic_admin import NewTopic
     from anabranch.cluster.in_process import Cluster
@@ -58,12 +59,12 @@ _HOMES = {
     "Serde": "clients.streams.serdes",
     "StickyPartitioner": "clients.producer.partitioner",
     "Store": "clients.streams.topology_graph",
-    "Stream": "clients.streams.topology",
+    "Stream": "clients.streams.stream",
     "Streams": "clients.streams.streams",
     "StreamsConfig": "clients.streams.config",
     "StreamsError": "clients.streams.streams_errors",
     "TEXT": "clients.streams.serdes",
-    "Table": "clients.streams.topology",
+    "Table": "clients.streams.stream",
     "TopicPartition": "protocol.topic_partition",
     "Topology": "clients.streams.topology",
     "Undecodable": "clients.streams.serdes",

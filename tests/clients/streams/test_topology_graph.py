@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.clients.streams.topology import Stream, Topology
+from anabranch.clients.streams.stream import Stream
+from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_graph import INTERNAL
 from tests.clients.streams.test_topology import run
 

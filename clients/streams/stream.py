@@ -1,0 +1,335 @@
+"""The steps of an application on a stream of records, and on a table of the latest value of each key.
+
+Each method adds one step to the graph, and returns its result. Keys are bytes and decide the partition. A step that
+changes keys (`map`, `flat_map`, `select_key`) must be followed by `repartition` before a store is used. Pure; source:
+KStream and KTable of Kafka Streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+from anabranch.clients.streams.serdes import BYTES, JSON, Serde
+from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, pass_on
+from anabranch.protocol.suggestion import suggest_arguments
+
+
+@suggest_arguments
+class Stream:
+    """A stream of records. Every method adds a step, and returns its result.
+
+    Functions are called in the order of a partition's records, while the instance runs. A record for which one raises
+    is handled by `StreamsConfig.processing_handler`. They must not block, nor start anything that outlives the call:
+    after a crash a record may be processed once more.
+    """
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self._graph = graph
+        self._node = node
+
+    def filter(self, keep: Callable[[bytes | None, Any], bool]) -> Stream:
+        """Let some records pass.
+
+        Args:
+            keep: Is given key and value, and says whether the record passes.
+
+        Returns:
+            The records that passed.
+        """
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            return lambda key, value: forward(key, value) if keep(key, value) else None
+
+        return self._then(Node(bind, label="filter"))
+
+    def split(self, *predicates: Callable[[bytes | None, Any], bool]) -> tuple[Stream, ...]:
+        """Divide the records among streams: each record goes to that of the first predicate that holds.
+
+        Args:
+            *predicates: Each is given key and value.
+
+        Returns:
+            A stream for each predicate, and a last one for the records for which none holds.
+        """
+
+        def route(key: bytes | None, value: Any) -> int:
+            return next((index for index, one in enumerate(predicates) if one(key, value)), len(predicates))
+
+        parent = self._graph.add(self._node, Node(pass_on, label="split", route=route))
+        ways = range(len(predicates) + 1)
+        return tuple(Stream(self._graph, self._graph.add(parent, Node(pass_on, label=f"branch {way}"))) for way in ways)
+
+    def merge(self, *others: Stream) -> Stream:
+        """Join the records of several streams into one, each as it comes.
+
+        A task reads all of their topics. So the topics are keyed alike, have as many partitions, and are resized alike.
+
+        Args:
+            *others: Streams of the same topology.
+
+        Returns:
+            All records. Those of one stream keep their order; between streams there is none.
+
+        Raises:
+            ValueError: A stream is one of another topology.
+        """
+        if any(one._graph is not self._graph for one in others):
+            raise ValueError("only streams of one topology can be merged")
+        merged = Node(pass_on, label="merge")
+        for one in (self, *others):
+            one._graph.add(one._node, merged)
+        return Stream(self._graph, merged)
+
+    def peek(self, look: Callable[[bytes | None, Any], object]) -> Stream:
+        """Call a function for each record, such as one that logs or counts, and change nothing.
+
+        Args:
+            look: Is given key and value. It is called once more for a record that is processed once more.
+
+        Returns:
+            The same records.
+        """
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            def each(key: bytes | None, value: Any) -> None:
+                look(key, value)
+                forward(key, value)
+
+            return each
+
+        return self._then(Node(bind, label="peek"))
+
+    def map_values(self, change: Callable[[Any], Any]) -> Stream:
+        """Change values, and leave keys as they are.
+
+        Args:
+            change: Is given a value and returns another.
+
+        Returns:
+            As many records, with the new values.
+        """
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            return lambda key, value: forward(key, change(value))
+
+        return self._then(Node(bind, label="map_values"))
+
+    def flat_map_values(self, change: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Make any number of records of each, under the same key.
+
+        Args:
+            change: Is given a value and returns the values of the new records.
+
+        Returns:
+            The new records.
+        """
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            def each(key: bytes | None, value: Any) -> None:
+                for one in change(value):
+                    forward(key, one)
+
+            return each
+
+        return self._then(Node(bind, label="flat_map_values"))
+
+    def map(self, change: Callable[[bytes | None, Any], KeyValue]) -> Stream:
+        """Change key and value of each record. `repartition` comes before the next store: new keys belong elsewhere.
+
+        Args:
+            change: Is given key and value and returns new ones, the key as bytes or None.
+
+        Returns:
+            As many records, with the new keys and values.
+        """
+        return self._with_new_keys("map", lambda key, value: (change(key, value),))
+
+    def select_key(self, choose: Callable[[bytes | None, Any], bytes | None]) -> Stream:
+        """Give each record another key. `repartition` comes before the next store: new keys belong elsewhere.
+
+        Args:
+            choose: Is given key and value and returns the new key, as bytes or None.
+
+        Returns:
+            As many records, with the new keys and the same values.
+        """
+        return self._with_new_keys("select_key", lambda key, value: ((choose(key, value), value),))
+
+    def flat_map(self, change: Callable[[bytes | None, Any], Iterable[KeyValue]]) -> Stream:
+        """Make any number of records of each, under any keys. `repartition` comes before the next store.
+
+        Args:
+            change: Is given key and value and returns the keys and values of the new records.
+
+        Returns:
+            The new records.
+        """
+
+        return self._with_new_keys("flat_map", change)
+
+    def repartition(self, name: str, *, value: Serde = BYTES) -> Stream:
+        """Send every record through a topic of the application's own, so that it comes to the task of its (new) key.
+
+        Args:
+            name: The middle part of the topic's name, `<application id>-<name>-repartition`.
+            value: How values are encoded for the topic, and decoded behind it.
+
+        Returns:
+            The same records, in the tasks of their keys.
+
+        Raises:
+            ValueError: The topology has a repartition of this name already.
+        """
+        return Stream(self._graph, self._graph.add_repartition(self._node, name, value))
+
+    def aggregate(
+        self,
+        store: str,
+        initial: Callable[[], Any],
+        add: Callable[[bytes, Any, Any], Any],
+        *,
+        value: Serde = JSON,
+    ) -> Table:
+        """Sum up all records of a key, in a store. Records without a key or a value are left out, as in Kafka Streams.
+
+        Args:
+            store: The name of the store.
+            initial: Makes the aggregate of a key that has none.
+            add: Is given key, value and aggregate, and returns the new aggregate; None deletes it.
+            value: How aggregates are encoded in the store.
+
+        Returns:
+            Every change of an aggregate.
+        """
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            kept, encode, decode = context.store(store), value.encode, value.decode
+
+            def one(key: bytes | None, row: Any) -> None:
+                if key is None or row is None:
+                    return
+                before = kept.get(key)
+                after = add(key, row, initial() if before is None else decode(before))
+                kept.put(key, None if after is None else encode(after))
+                forward(key, after)
+
+            return one
+
+        node = self._graph.add(self._node, Node(bind, label=f"aggregate {store}", stores=(store,), keeps=True))
+        return Table(self._graph, node, store, value)
+
+    def count(self, store: str) -> Table:
+        """Count the records of each key, in a store.
+
+        Args:
+            store: The name of the store.
+
+        Returns:
+            Every change of a count.
+        """
+        return self.aggregate(store, lambda: 0, lambda key, value, count: count + 1)
+
+    def reduce(self, store: str, combine: Callable[[Any, Any], Any], *, value: Serde = JSON) -> Table:
+        """Combine all values of a key into one, in a store. The first value is kept as it is.
+
+        Args:
+            store: The name of the store.
+            combine: Is given the value so far and the next one, and returns the new value; None deletes it.
+            value: How values are encoded in the store.
+
+        Returns:
+            Every change of a key's value.
+        """
+        nothing = object()
+        return self.aggregate(
+            store,
+            lambda: nothing,
+            lambda key, row, before: row if before is nothing else combine(before, row),
+            value=value,
+        )
+
+    def join(self, table: Table, joined: Callable[[Any, Any], Any], *, left: bool = False) -> Stream:
+        """Join each record with the row that a table has for its key when the record is processed.
+
+        Both are read by the same task. So their topics are keyed alike, have as many partitions, and are resized alike.
+
+        Args:
+            table: Where rows are looked up.
+            joined: Is given the record's value and the row, and returns the new value.
+            left: Whether records without a row pass, too, with None as the row.
+
+        Returns:
+            The records with their new values, under the same keys.
+        """
+        name, decode = table.store, table.value.decode
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            rows = context.store(name)
+
+            def one(key: bytes | None, value: Any) -> None:
+                row = rows.get(key) if key is not None else None
+                if row is not None or left:
+                    forward(key, joined(value, None if row is None else decode(row)))
+
+            return one
+
+        return self._then(Node(bind, label=f"join {name}", stores=(name,), joins=True))
+
+    def process(self, step: Callable[[Context, bytes | None, Any, Handler], None], *, stores: Sequence[str]) -> Stream:
+        """Do anything else with each record.
+
+        Args:
+            step: Is given the task's context, key, value, and a function that hands a key and a value on.
+            stores: The names of the stores that the step uses, by `context.store(name)`. Their keys should be those of
+                the records: a resize moves the entries of a store by the hash of their keys.
+
+        Returns:
+            What the step hands on.
+        """
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            return lambda key, value: step(context, key, value, forward)
+
+        return self._then(Node(bind, label=" ".join(("process", *stores)), stores=tuple(stores)))
+
+    def to(self, topic: str, *, value: Serde = JSON) -> Self:
+        """Send every record to a topic, with the timestamp and the headers of the input record that it goes back to.
+
+        Args:
+            topic: Its name.
+            value: How values are encoded.
+
+        Returns:
+            The stream itself.
+        """
+        self._graph.add_sink(self._node, topic, value)
+        return self
+
+    def _with_new_keys(self, label: str, change: Callable[[bytes | None, Any], Iterable[KeyValue]]) -> Stream:
+        def bind(context: Context, forward: Handler) -> Handler:
+            def each(key: bytes | None, value: Any) -> None:
+                for pair in change(key, value):
+                    forward(*pair)
+
+            return each
+
+        return self._then(Node(bind, label=label, changes_keys=True))
+
+    def _then(self, node: Node) -> Stream:
+        return Stream(self._graph, self._graph.add(self._node, node))
+
+
+@suggest_arguments
+class Table(Stream):
+    """A stream of changes of which a store keeps the latest for each key.
+
+    Attributes:
+        store: The name of the store.
+        value: How values are encoded in it.
+    """
+
+    def __init__(self, graph: Graph, node: Node, store: str, value: Serde) -> None:
+        super().__init__(graph, node)
+        self.store = store
+        self.value = value

@@ -1,0 +1,143 @@
+"""Each step of a stream, in a topology under `TopologyTestDriver`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
+from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.topology_graph import Context, Handler
+from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
+
+
+def sent(topology: Topology, topic: str, *records: tuple[str, str | None, Any]) -> list[tuple[bytes | None, Any]]:
+    with TopologyTestDriver(topology) as driver:
+        for source, key, value in records:
+            driver.pipe(source, key, value)
+        return [(row.key, row.value) for row in driver.read(topic)]
+
+
+def test_split_sends_each_record_to_the_first_predicate_that_holds_and_the_rest_to_the_last_stream() -> None:
+    topology = Topology()
+    small, even, rest = topology.stream("in", value=JSON).split(
+        lambda key, number: number < 3, lambda key, number: number % 2 == 0
+    )
+    small.map_values(lambda number: ["small", number]).to("out")
+    even.map_values(lambda number: ["even", number]).to("out")
+    rest.map_values(lambda number: ["rest", number]).to("out")
+    rows = sent(topology, "out", *[("in", "k", number) for number in (2, 4, 5, 0)])
+    assert [value for _, value in rows] == [["small", 2], ["even", 4], ["rest", 5], ["small", 0]]
+
+
+def test_split_calls_no_predicate_after_one_that_holds() -> None:
+    called: list[int] = []
+    topology = Topology()
+    first, _, _ = topology.stream("in", value=JSON).split(
+        lambda key, number: bool(called.append(1)) or number > 0, lambda key, number: bool(called.append(2))
+    )
+    first.to("out")
+    sent(topology, "out", ("in", "k", 1), ("in", "k", -1))
+    assert called == [1, 1, 2]
+
+
+def test_merged_streams_share_the_steps_behind_and_their_store() -> None:
+    topology = Topology()
+    web = topology.stream("web", value=TEXT)
+    shops = topology.stream("shops", value=TEXT)
+    web.merge(shops).count("orders").to("out")
+    assert len(topology.build("app").subtopologies) == 1
+    assert sent(topology, "out", ("web", "k", "a"), ("shops", "k", "b")) == [(b"k", 1), (b"k", 2)]
+
+
+def test_streams_of_another_topology_cannot_be_merged() -> None:
+    with pytest.raises(ValueError, match="only streams of one topology"):
+        Topology().stream("a").merge(Topology().stream("b"))
+
+
+def test_peek_sees_each_record_and_changes_none() -> None:
+    seen: list[tuple[bytes | None, Any]] = []
+    topology = Topology()
+    topology.stream("in", value=JSON).peek(lambda key, value: seen.append((key, value))).to("out")
+    rows = sent(topology, "out", ("in", "k", 1), ("in", None, None))
+    assert rows == seen == [(b"k", 1), (None, None)]
+
+
+def test_selected_keys_go_through_a_repartition_to_their_store() -> None:
+    topology = Topology()
+    by_city = topology.stream("in", value=JSON).select_key(lambda key, row: row["city"].encode())
+    by_city.repartition("city", value=JSON).count("cities").to("out")
+    rows = sent(topology, "out", ("in", "1", {"city": "Bern"}), ("in", "2", {"city": "Bern"}))
+    assert rows == [(b"Bern", 1), (b"Bern", 2)]
+    unsafe = Topology()
+    unsafe.stream("in").select_key(lambda key, row: row).count("cities")
+    with pytest.raises(ValueError, match=r"keys are changed .* before the store 'cities'"):
+        unsafe.build("app")
+
+
+def test_reduce_keeps_the_first_value_and_combines_the_next() -> None:
+    topology = Topology()
+    topology.stream("in", value=JSON).reduce("most", max).to("out")
+    rows = sent(topology, "out", ("in", "k", 3), ("in", "k", 2), ("in", "j", 1), ("in", "k", 5))
+    assert rows == [(b"k", 3), (b"k", 3), (b"j", 1), (b"k", 5)]
+
+
+def test_records_without_key_or_value_are_not_counted() -> None:
+    topology = Topology()
+    topology.stream("in", value=JSON).count("counts").to("out")
+    assert sent(topology, "out", ("in", "k", None), ("in", None, 1), ("in", "k", 1)) == [(b"k", 1)]
+
+
+def test_output_has_time_and_headers_of_its_input_unless_a_step_sets_others() -> None:
+    def stamp(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
+        assert context.headers == (("trace", b"1"),)
+        assert context.stream_time_ms == max(context.timestamp_ms, 70)
+        context.timestamp_ms = 5
+        context.headers = (*context.headers, ("step", b"stamp"))
+        forward(key, value)
+
+    topology = Topology()
+    stream = topology.stream("in")
+    stream.to("same", value=BYTES)
+    stream.process(stamp, stores=[]).to("stamped", value=BYTES)
+    with TopologyTestDriver(topology) as driver:
+        for timestamp_ms in (70, 60):
+            driver.pipe("in", "k", b"v", timestamp_ms=timestamp_ms, headers=[("trace", b"1")])
+        assert driver.read("same", value=BYTES) == [
+            SentRecord(b"k", b"v", 70, (("trace", b"1"),)),
+            SentRecord(b"k", b"v", 60, (("trace", b"1"),)),
+        ]
+        stamped = SentRecord(b"k", b"v", 5, (("trace", b"1"), ("step", b"stamp")))
+        assert driver.read("stamped", value=BYTES) == [stamped, stamped]
+
+
+def test_description_shows_each_step_once() -> None:
+    topology = Topology()
+    planes = topology.table("planes")
+    flights = topology.stream("flights")
+    late, _ = flights.split(lambda key, value: True)
+    late.merge(topology.stream("reports")).join(planes, lambda flight, plane: flight).to("late")
+    flights.map(lambda key, value: (value, key)).repartition("by-plane").count("flown").to("counts")
+    assert topology.build("app").describe() == DESCRIPTION
+
+
+DESCRIPTION = """\
+subtopology 0, stores planes-table
+  source flights
+    split
+      branch 0
+        merge
+          join planes-table
+            sink late
+      branch 1
+    map
+      sink by-plane
+  source planes
+    table planes-table
+  source reports
+    -> merge of line 5
+subtopology 1, stores flown
+  source app-by-plane-repartition
+    aggregate flown
+      sink counts"""
