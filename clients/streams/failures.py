@@ -70,13 +70,27 @@ class Failures:
         log.warning("%s; it is %s", text, "skipped" if handler == SKIP else f"in {self.dead_letter_topic}")
         return headers_of(record, cause) if handler == DEAD_LETTER else None
 
+    def handle_timer(self, place: str, error: Exception) -> None:
+        """Skip a timer whose function raised; there is no record to dead-letter. Raises `RecordFailed` instead to end
+        the instance.
+        """
+        text = f"{place} cannot be processed: {error_text(error)}"
+        if self._processing_handler == FAIL:
+            log.error("%s", text, exc_info=error)
+            raise RecordFailed(f"{text} (processing_handler={SKIP} skips it)") from error
+        self.dropped += 1
+        log.warning("%s; it is skipped", text)
+
 
 def place_of(record: ConsumerRecord) -> str:
     """Describe a record's place and key."""
-    key = repr(record.key)
-    if len(key) > KEY_LENGTH_MAX:
-        key = f"{key[:KEY_LENGTH_MAX]}..."
-    return f"{record.topic}-{record.partition} at offset {record.offset}, key {key},"
+    return f"{record.topic}-{record.partition} at offset {record.offset}, key {key_text(record.key)},"
+
+
+def key_text(key: bytes | None) -> str:
+    """Return a key as it is displayed: long ones are cut."""
+    text = repr(key)
+    return text if len(text) <= KEY_LENGTH_MAX else f"{text[:KEY_LENGTH_MAX]}..."
 
 
 def error_text(error: BaseException) -> str:

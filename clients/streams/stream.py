@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from anabranch.clients.streams.serdes import BYTES, JSON, Serde
-from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, pass_on
+from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, pass_on
 from anabranch.protocol.suggestion import suggest_arguments
 
 
@@ -216,7 +216,7 @@ class Stream:
 
             return one
 
-        node = self._graph.add(self._node, Node(bind, label=f"aggregate {store}", stores=(store,), keeps=True))
+        node = self._graph.add(self._node, Node(bind, label=f"aggregate {store}", stores=(store,), private=(store,)))
         return Table(self._graph, node, store, value)
 
     def count(self, store: str) -> Table:
@@ -276,22 +276,36 @@ class Stream:
 
         return self._then(Node(bind, label=f"join {name}", stores=(name,), joins=True))
 
-    def process(self, step: Callable[[Context, bytes | None, Any, Handler], None], *, stores: Sequence[str]) -> Stream:
-        """Do anything else with each record.
+    def process(
+        self,
+        step: Callable[[Context, bytes | None, Any, Handler], None],
+        *,
+        stores: Sequence[str] = (),
+        timers: Sequence[Timer] = (),
+    ) -> Stream:
+        """Do anything else with each record, and at times that are set for keys.
+
+        Timers are state: they survive crashes, and move with their keys. A timer of stream time is due after the record
+        whose timestamp reaches it, before the next one. A timer of wall-clock time is due within the commit interval.
 
         Args:
             step: Is given the task's context, key, value, and a function that hands a key and a value on.
             stores: The names of the stores that the step uses, by `context.store(name)`. Their keys should be those of
                 the records: a resize moves the entries of a store by the hash of their keys.
+            timers: The timers that the step sets, by `context.timers(name).set(key, due_ms)`, with the same keys.
 
         Returns:
-            What the step hands on.
+            What the step and its timers hand on.
         """
 
         def bind(context: Context, forward: Handler) -> Handler:
+            for timer in timers:
+                context.add_timers(timer.store, timer.clock, _firing(timer, context, forward))
             return lambda key, value: step(context, key, value, forward)
 
-        return self._then(Node(bind, label=" ".join(("process", *stores)), stores=tuple(stores)))
+        own = tuple(timer.store for timer in timers)
+        names = (*stores, *own)
+        return self._then(Node(bind, label=" ".join(("process", *names)), stores=names, private=own))
 
     def to(self, topic: str, *, value: Serde = JSON) -> Self:
         """Send every record to a topic, with the timestamp and the headers of the input record that it goes back to.
@@ -333,3 +347,7 @@ class Table(Stream):
         super().__init__(graph, node)
         self.store = store
         self.value = value
+
+
+def _firing(timer: Timer, context: Context, forward: Handler) -> Callable[[bytes, int], None]:
+    return lambda key, due_ms: timer.fire(context, key, due_ms, forward)

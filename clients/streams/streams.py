@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 from anabranch.clients.admin import Admin
+from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
@@ -94,6 +95,7 @@ class Streams:
             KafkaError: The cluster refuses to make a topic, or this client.
         """
         self._loop = asyncio.get_running_loop()
+        self._now_ms = self._clock_ms or follow_loop_ms()
         self._directory = StateDirectory(self.config.state_dir, self.config.application_id, self._rng)
         self._exit = contextlib.AsyncExitStack()
         self._exit.callback(self._directory.close)
@@ -290,9 +292,10 @@ class Streams:
             try:
                 timeout_s = min(max(machine.commit_due - self._loop.time(), 0.001), IDLE_S)
                 batches = await self._consumer.getmany(timeout_ms=int(1000 * timeout_s) + 1)
-                if batches:
-                    outputs = machine.process(self._consumer, batches)
-                    self._processed += sum(map(len, batches.values()))
+                now_ms = self._now_ms()
+                outputs = machine.process(self._consumer, batches, now_ms) + machine.punctuate(now_ms)
+                self._processed += sum(map(len, batches.values()))
+                if batches or outputs:
                     await self._committer.send(outputs)
                 if self._loop.time() >= machine.commit_due:
                     await manager.commit()

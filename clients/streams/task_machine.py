@@ -145,12 +145,22 @@ class TaskMachine:
         task = self.tasks.get(self.task_id(partition))
         return task is not None and self._inputs.holds_back(view, task, partition, generation)
 
-    def process(self, view: ConsumerView, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> list[Output]:
-        """Process delivered records before the next await; return the tasks' output. Raises `RecordFailed`."""
+    def process(
+        self, view: ConsumerView, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], now_ms: int
+    ) -> list[Output]:
+        """Process delivered records before the next await; return the tasks' output. Raises `RecordFailed`.
+
+        `now_ms` is the time of day.
+        """
         outputs: list[Output] = []
         for partition, rows in records.items():
-            outputs += self.tasks[self.task_id(partition)].process(rows, view.lineage(partition.topic))
+            outputs += self.tasks[self.task_id(partition)].process(rows, view.lineage(partition.topic), now_ms)
         return outputs
+
+    def punctuate(self, now_ms: int) -> list[Output]:
+        """Call the functions of timers that are due by the time of day; return their output. Raises `RecordFailed`."""
+        running = [task for _, task in sorted(self.tasks.items()) if task.state is State.RUNNING]
+        return [output for task in running for output in task.punctuate(now_ms)]
 
     def task_id(self, partition: TopicPartition) -> TaskId:
         """Return the task of a partition, on any instance."""

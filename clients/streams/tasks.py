@@ -14,22 +14,27 @@ Decides nothing about time, and asks no other part: `TaskMachine` says what it d
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, arrived_mark, is_mark
-from anabranch.clients.streams.failures import Failures, place_of
+from anabranch.clients.streams.failures import Failures, key_text, place_of
 from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
 from anabranch.clients.streams.serdes import Undecodable
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.topology_graph import INTERNAL, Subtopology, internal_name
+from anabranch.clients.streams.timers import Fire, TaskTimers
+from anabranch.clients.streams.topology_graph import INTERNAL, Clock, Subtopology, internal_name
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers
 from anabranch.protocol.topic_partition import TopicPartition
+
+FIRED_MAX: Final = 1000
+"""How many timers of wall-clock time are called at a time, so that records are processed meanwhile."""
 
 
 class State(enum.Enum):
@@ -93,6 +98,8 @@ class Task:
         self.outputs: list[Output] = []
         self.timestamp_ms = self.stream_time_ms = -1
         self.headers: Headers = ()
+        self.now_ms = -1
+        self._timers: dict[str, TaskTimers] = {}
         self.processed = 0
         self._sent_before = 0
         self._failures = failures or Failures()
@@ -115,6 +122,14 @@ class Task:
         """Return one of the task's stores."""
         return self.stores[name]
 
+    def timers(self, name: str) -> TaskTimers:
+        """Return timers of the task."""
+        return self._timers[name]
+
+    def add_timers(self, name: str, clock: Clock, fire: Fire) -> None:
+        """Add timers to the task, before it runs."""
+        self._timers[name] = TaskTimers(self.stores[name], clock, fire)
+
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Send a record."""
         if topic.startswith(INTERNAL):
@@ -123,16 +138,20 @@ class Task:
 
     # running
 
-    def process(self, records: Sequence[ConsumerRecord], lineage: Lineage | None = None) -> list[Output]:
+    def process(
+        self, records: Sequence[ConsumerRecord], lineage: Lineage | None = None, now_ms: int = -1
+    ) -> list[Output]:
         """Run the topology on records of one partition; return its output. Raises `RecordFailed`.
 
         `lineage` is that of their topic, None without order; with it, records in another partition than their key's are
-        detected (`misplaced_keys`).
+        detected (`misplaced_keys`). `now_ms` is the time of day.
         """
         assert self.state is State.RUNNING, f"{self.id} is {self.state.value} and was given records"
+        self.now_ms = now_ms
         handler = self._handlers[records[0].topic]
         places = self._places(lineage)
         undoing = self._failures.undoing
+        stream_timers = [name for name, timers in self._timers.items() if timers.clock is Clock.STREAM_TIME]
         for record in records:
             self.timestamp_ms, self.headers = record.timestamp, record.headers
             self.stream_time_ms = max(self.stream_time_ms, record.timestamp)
@@ -144,9 +163,40 @@ class Task:
                 handler(record.key, record.value)
             except Exception as error:
                 self._drop(record, error)
+            for name in stream_timers:
+                self._fire(name, self.stream_time_ms)
+        self.processed += len(records)
+        return self._take_outputs()
+
+    def punctuate(self, now_ms: int) -> list[Output]:
+        """Call the functions of the timers that are due by the time of day; return their output. Raises `RecordFailed`.
+
+        At most FIRED_MAX of each name: the rest is due in the next call.
+        """
+        assert self.state is State.RUNNING, f"{self.id} is {self.state.value} and has no time"
+        self.now_ms = now_ms
+        for name, timers in self._timers.items():
+            if timers.clock is Clock.WALL_CLOCK_TIME:
+                self._fire(name, now_ms, FIRED_MAX)
+        return self._take_outputs()
+
+    def _fire(self, name: str, now_ms: int, most: float = math.inf) -> None:
+        timers = self._timers[name]
+        while most > 0 and (due := timers.take_due(now_ms)) is not None:
+            most -= 1
+            key, self.timestamp_ms = due
+            self.headers = ()
+            if self._failures.undoing:
+                self._begin()
+            try:
+                timers.fire(*due)
+            except Exception as error:
+                self._failures.handle_timer(f"the timer {name} of key {key_text(key)}, due at {due[1]},", error)
+                self._undo()
+
+    def _take_outputs(self) -> list[Output]:
         for store in self.stores.values():
             store.keep()
-        self.processed += len(records)
         sent, self.outputs = self.outputs, []
         return sent
 
@@ -174,12 +224,15 @@ class Task:
         """Undo the effects of a failed record that does not end the instance."""
         headers = self._failures.handle(record, error)
         if not isinstance(error, Undecodable):
-            del self.outputs[self._sent_before :]
-            for store in self.stores.values():
-                store.undo()
+            self._undo()
         if headers is not None:
             topic = self._failures.dead_letter_topic
             self.outputs.append(Output(topic, record.key, record.value, record.timestamp, headers))
+
+    def _undo(self) -> None:
+        del self.outputs[self._sent_before :]
+        for store in self.stores.values():
+            store.undo()
 
     @property
     def cut_off(self) -> bool:
@@ -279,6 +332,8 @@ class Task:
         """Start processing: all state is complete."""
         for store in self.stores.values():
             store.checkpoint.read_to(store.checkpoint.offset)
+        for timers in self._timers.values():
+            timers.load()
         self.state = State.RUNNING
 
     def doubt(self, store: str) -> None:

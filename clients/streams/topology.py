@@ -70,7 +70,7 @@ class Topology:
 
             return put
 
-        node = self._graph.add(root, Node(bind, label=f"table {name}", stores=(name,), keeps=True))
+        node = self._graph.add(root, Node(bind, label=f"table {name}", stores=(name,), private=(name,)))
         return Table(self._graph, node, name, value)
 
     def build(self, application_id: str) -> Built:

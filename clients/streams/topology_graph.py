@@ -10,6 +10,7 @@ Pure. Source: InternalTopologyBuilder of Kafka Streams.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -19,11 +20,16 @@ from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
 from anabranch.protocol.records.record import Headers
 from anabranch.protocol.topic_name import is_legal
 
-Handler = Callable[[bytes | None, Any], None]
-"""Handles a record: its key and its decoded value."""
 KeyValue = tuple[bytes | None, Any]
 INTERNAL: Final = "\0"
 """The prefix of internal topic names: only the running task knows the application's id."""
+
+
+class Handler(Protocol):
+    """A function that handles a record: `forward(key, value)` hands it on to the next steps."""
+
+    def __call__(self, key: bytes | None, value: Any, /) -> None:
+        """Handle a record: its key and its decoded value."""
 
 
 class Store(Protocol):
@@ -39,6 +45,28 @@ class Store(Protocol):
         """Return every key with its value, in no order."""
 
 
+class Clock(enum.Enum):
+    """The clock of a timer: `STREAM_TIME` is the highest timestamp of the task's records, and stands still while no
+    records come; `WALL_CLOCK_TIME` is the time of day of the instance.
+    """
+
+    STREAM_TIME = "stream time"
+    WALL_CLOCK_TIME = "wall-clock time"
+
+
+class Timers(Protocol):
+    """The timers of one name, for a step: at most one for each key."""
+
+    def set(self, key: bytes, due_ms: int) -> None:
+        """Set the timer of a key to a time in milliseconds since 1970, in place of an earlier one."""
+
+    def cancel(self, key: bytes) -> None:
+        """Remove the timer of a key, if it has one."""
+
+    def due_ms(self, key: bytes) -> int | None:
+        """Return when the timer of a key is due, None if it has none."""
+
+
 class Context(Protocol):
     """The task of a step: the interface of functions given to `Stream.process`."""
 
@@ -51,8 +79,18 @@ class Context(Protocol):
     def stream_time_ms(self) -> int:
         """The highest timestamp of the task's records so far; -1 before the first one since the task runs here."""
 
+    @property
+    def now_ms(self) -> int:
+        """The time of day in milliseconds since 1970, as of the current records."""
+
     def store(self, name: str) -> Store:
         """Return a store that the step has named. Raises KeyError for another one."""
+
+    def timers(self, name: str) -> Timers:
+        """Return the timers that the step has named. Raises KeyError for other ones."""
+
+    def add_timers(self, name: str, clock: Clock, fire: Callable[[bytes, int], None]) -> None:
+        """Have a function called with key and time of each due timer; `Stream.process` does it."""
 
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Send a record; to an internal topic if the name begins with INTERNAL."""
@@ -67,6 +105,22 @@ def pass_on(context: Context, forward: Handler) -> Handler:
     return forward
 
 
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """What happens when a key's timer is due.
+
+    Args:
+        store: The name of the store that keeps the timers; no other step uses it.
+        fire: Is given the task's context, the key, the due time in milliseconds, and a function that hands a key and a
+            value on. Its output has the due time as timestamp, and no headers.
+        clock: Which time makes timers due.
+    """
+
+    store: str
+    fire: Callable[[Context, bytes, int, Handler], None]
+    clock: Clock = Clock.STREAM_TIME
+
+
 @dataclass(eq=False, slots=True)
 class Node:
     """One step. A source has a `topic`, and `value` decodes its values."""
@@ -78,8 +132,8 @@ class Node:
     route: Callable[[bytes | None, Any], int] | None = None
     """Chooses the child that gets a record, by index; without it every child does."""
     stores: tuple[str, ...] = ()
-    keeps: bool = False
-    """Whether the store is private: no other step names it, and only joins read it."""
+    private: tuple[str, ...] = ()
+    """Those stores that no other step names; only joins read them."""
     joins: bool = False
     changes_keys: bool = False
     topic: str = ""
@@ -257,7 +311,7 @@ def _stores(root: Node) -> set[str]:
 def _check_stores(roots: Sequence[Node]) -> None:
     steps = list(dict.fromkeys(node for root in roots for node in _reachable(root)))
     named = [name for node in steps if not node.joins for name in node.stores]
-    for kept in [name for node in steps if node.keeps for name in node.stores]:
+    for kept in [name for node in steps for name in node.private]:
         if named.count(kept) > 1:
             raise ValueError(f"two steps use the store {kept!r}: use one store per step, and `join` to read a table")
     for root in roots:

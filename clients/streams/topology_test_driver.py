@@ -51,7 +51,7 @@ class TopologyTestDriver:
     Args:
         topology: The application.
         application_id: The application's name, with which the names of its internal topics begin.
-        now_ms: The time at the beginning, in milliseconds since 1970.
+        now_ms: The time of day at the beginning, in milliseconds since 1970; `advance` moves it on.
         deserialization_handler: What happens to a record that cannot be decoded, as in `StreamsConfig`.
         processing_handler: What happens to a record for which a function of the application raises, likewise.
         errors_dead_letter_queue_topic_name: The topic for dead-letter.
@@ -131,19 +131,32 @@ class TopologyTestDriver:
             )
         )
 
+    def advance(self, by_ms: int) -> None:
+        """Move the time of day on, and call the timers of wall-clock time that are due then.
+
+        Raises:
+            ValueError: `by_ms` is negative.
+            RecordFailed: A function of the application raises.
+        """
+        if by_ms < 0:
+            raise ValueError(f"time does not go back: advance by {by_ms} ms")
+        self.now_ms += by_ms
+        for task in self._tasks:
+            self._process(*self._collect(task.punctuate(self.now_ms)))
+
     def _task(self, topic: str) -> Task:
         if topic not in self._reading:
             raise ValueError(f"the topology does not read {topic!r}; {suggest(topic, self._reading)}")
         return self._reading[topic]
 
-    def _process(self, first: Output) -> None:
-        due = deque([first])
+    def _process(self, *first: Output) -> None:
+        due = deque(first)
         while due:
             topic, key, value, timestamp_ms, headers = due.popleft()
             offset = self._offsets[topic]
             self._offsets[topic] += 1
             record = ConsumerRecord(topic, 0, offset, timestamp_ms, key, value, tuple(headers), NO_GENERATION)
-            due.extend(self._collect(self._reading[topic].process([record])))
+            due.extend(self._collect(self._reading[topic].process([record], now_ms=self.now_ms)))
 
     def _collect(self, outputs: Sequence[Output]) -> list[Output]:
         """Keep what was sent, and return what the topology reads again."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.clients.streams.topology import Topology
-    from anabranch.clients.streams.topology_graph import Context, Store
+    from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Store, Timer, Timers
     from anabranch.clients.topic_admin import NewTopic
     from anabranch.cluster.in_process import Cluster
     from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -38,6 +38,7 @@ _HOMES = {
     "AbortableError": "clients.producer.transaction_errors",
     "Admin": "clients.admin",
     "BYTES": "clients.streams.serdes",
+    "Clock": "clients.streams.topology_graph",
     "Cluster": "cluster.in_process",
     "ClusterView": "clients.producer.partitioner",
     "Consumer": "clients.consumer.consumer",
@@ -47,6 +48,7 @@ _HOMES = {
     "Context": "clients.streams.topology_graph",
     "ErrorCode": "protocol.errors",
     "FatalError": "clients.producer.transaction_errors",
+    "Handler": "clients.streams.topology_graph",
     "JSON": "clients.streams.serdes",
     "KafkaError": "protocol.errors",
     "NewTopic": "clients.topic_admin",
@@ -65,6 +67,8 @@ _HOMES = {
     "StreamsError": "clients.streams.streams_errors",
     "TEXT": "clients.streams.serdes",
     "Table": "clients.streams.stream",
+    "Timer": "clients.streams.topology_graph",
+    "Timers": "clients.streams.topology_graph",
     "TopicPartition": "protocol.topic_partition",
     "Topology": "clients.streams.topology",
     "Undecodable": "clients.streams.serdes",
@@ -76,6 +80,7 @@ __all__ = [
     "TEXT",
     "AbortableError",
     "Admin",
+    "Clock",
     "Cluster",
     "ClusterView",
     "Consumer",
@@ -85,6 +90,7 @@ __all__ = [
     "Context",
     "ErrorCode",
     "FatalError",
+    "Handler",
     "KafkaError",
     "NewTopic",
     "PartitionKeyRebalanceListener",
@@ -101,6 +107,8 @@ __all__ = [
     "StreamsConfig",
     "StreamsError",
     "Table",
+    "Timer",
+    "Timers",
     "TopicPartition",
     "Topology",
     "Undecodable",

@@ -5,7 +5,7 @@ output as 1, 2, 3, ... with nothing left out, repeated or out of order, up to th
 and output are one. Instances are the real `Streams`, with their stores in a real directory; killing one leaves there
 what its last write left.
 
-    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats]
+    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats | --timers]
 """
 
 from __future__ import annotations
@@ -315,6 +315,7 @@ def play(
     removals: bool = False,
     joins: bool = False,
     repeats: bool = False,
+    timers: bool = False,
     tell: bool = False,
 ) -> tuple[int, list[str], Counter[str]]:
     """One schedule: what is wrong, and what happened."""
@@ -322,6 +323,7 @@ def play(
     from tests.sim.streaming_joins import Joins
     from tests.sim.streaming_removals import Removals
     from tests.sim.streaming_repeats import Repeats
+    from tests.sim.streaming_timers import Timers
 
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
         if removals or (joins and seed % 2):
@@ -332,6 +334,8 @@ def play(
             schedule = Joins(seed, where)
         elif repeats:
             schedule = Repeats(seed, where, resizes=resizes)
+        elif timers:
+            schedule = Timers(seed, where, resizes=resizes)
         else:
             schedule = Removals(seed, where) if removals else Streaming(seed, where, resizes=resizes)
         violations = schedule.run()
@@ -353,8 +357,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--removals", action="store_true", help="merge and remove partitions that never got a record")
     parser.add_argument("--joins", action="store_true", help="join two topics, and resize one after the other")
     parser.add_argument("--repeats", action="store_true", help="process at least once, instead of exactly once")
+    parser.add_argument("--timers", action="store_true", help="set a timer for each record, too")
     options = parser.parse_args(arguments)
-    kind = {name: getattr(options, name) for name in ("resizes", "removals", "joins", "repeats")}
+    kind = {name: getattr(options, name) for name in ("resizes", "removals", "joins", "repeats", "timers")}
     return run_schedules(partial(play, **kind), options)
 
 

@@ -1,7 +1,7 @@
 """A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3 without gaps.
 
-The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, `--joins`, and
-`--repeats`.
+The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, `--joins`,
+`--repeats` and `--timers`.
 """
 
 from __future__ import annotations
@@ -86,3 +86,9 @@ def test_at_least_once_loses_nothing_through_crashes_and_resizes() -> None:
     _, violations, happened = play(1, repeats=True)  # one that finds it when nothing waits for state
     assert not violations, "python -m tests.sim.streaming --repeats 1"
     assert happened["keys moved"]
+
+
+def test_timers_fire_once_each_through_crashes_and_resizes() -> None:
+    _, violations, happened = play(2, timers=True)  # finds timers that are not indexed, fire twice, or do not move
+    assert not violations, "python -m tests.sim.streaming --timers 2"
+    assert happened["silences"] and happened["keys moved"]

@@ -169,7 +169,7 @@ def test_task_processes_once_positions_are_known_and_stores_restored(one: Instan
     assert one.release() == []
     task.restore("counts", [Record(0, 0, b"a", b"1", ()), Record(1, 0, b"b", b"1", ())], 2)
     assert one.release() == [Resume([place(0)]), Follow()]
-    assert one.machine.process(one.view, {place(0): [record(0, b"a")]}) == [Output("out", b"a", b"2", 0)]
+    assert one.machine.process(one.view, {place(0): [record(0, b"a")]}, 0) == [Output("out", b"a", b"2", 0)]
     assert counted(0) not in one.machine.to_follow(), "it writes its changelog itself now"
 
 
@@ -214,7 +214,7 @@ def test_running_task_stops_for_arriving_keys_and_catches_up_after_commit(
 def test_records_for_a_task_that_is_not_running_are_an_assertion_error(one: Instance) -> None:
     one.assign(0)
     with pytest.raises(AssertionError, match="0_0 is catching up and was given records"):
-        one.machine.process(one.view, {place(0): [record(0, b"a")]})
+        one.machine.process(one.view, {place(0): [record(0, b"a")]}, 0)
 
 
 def test_joined_topic_that_is_ahead_is_held_back(joins: Instance) -> None:
@@ -377,7 +377,7 @@ def test_state_of_misplaced_keys_is_not_moved(one: Instance) -> None:
     key = next(b"%d" % number for number in range(100) if GROWN.until(0).address(murmur2(b"%d" % number)) == 1)
     one.view.lineages["in"] = GROWN.until(0)
     one.runs(0)
-    one.machine.process(one.view, {place(0): [record(0, key)]})
+    one.machine.process(one.view, {place(0): [record(0, key)]}, 0)
     one.reads(0, 18)
     commit = one.commit()
     assert commit is not None, "a topic that was never resized may be written to by any producer"

@@ -38,7 +38,7 @@ def test_records_get_the_time_of_the_driver_and_keep_their_own() -> None:
     topology.stream("in").to("out", value=BYTES)
     with TopologyTestDriver(topology, now_ms=1000) as driver:
         driver.pipe("in", "k", b"1")
-        driver.now_ms = 2000
+        driver.advance(1000)
         driver.pipe("in", "k", b"2")
         driver.pipe("in", "k", b"3", timestamp_ms=7)
         assert [row.timestamp_ms for row in driver.read("out", value=BYTES)] == [1000, 2000, 7]
