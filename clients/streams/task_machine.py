@@ -275,13 +275,15 @@ class TaskMachine:
     def _uncommitted_positions(
         self, view: ConsumerView, tasks: Collection[Task], leaving: Collection[TaskId]
     ) -> dict[TopicPartition, int]:
-        """Return uncommitted positions; for tasks that hand over all, because the group has to confirm those.
+        """Return uncommitted positions; all of tasks that hand over or called timers, because the group has to confirm
+        those: without offsets, nothing refuses the work of a task's former owner.
 
         This includes all topics of a task: its next owner uses the existing ones, and one may be removed.
         """
         positions = {one: view.position(one) for task in tasks for one in self._inputs.present(view, task)}
         several = {task.id for task in tasks if len(task.partitions) > 1 and task.changed}
-        agreed = {one for task in tasks if task.id in several.union(leaving) for one in task.partitions}
+        fired = {task.id for task in tasks if task.fired}
+        agreed = {one for task in tasks if task.id in several.union(leaving, fired) for one in task.partitions}
         return {one: at for one, at in positions.items() if at >= 0 and (at != self._offsets.get(one) or one in agreed)}
 
     # restoring

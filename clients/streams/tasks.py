@@ -101,6 +101,8 @@ class Task:
         self.now_ms = -1
         self._timers: dict[str, TaskTimers] = {}
         self.processed = 0
+        self.fired = False
+        """Whether timers were called since the last commit."""
         self._sent_before = 0
         self._failures = failures or Failures()
         self._application_id = application_id
@@ -184,6 +186,7 @@ class Task:
         timers = self._timers[name]
         while most > 0 and (due := timers.take_due(now_ms)) is not None:
             most -= 1
+            self.fired = True
             key, self.timestamp_ms = due
             self.headers = ()
             if self._failures.undoing:
@@ -260,10 +263,11 @@ class Task:
         )
         for store in self.stores.values():
             store.changes, store.log_marks = {}, False
+        self.fired = False
 
     def on_aborted(self) -> None:
         """Drop uncommitted changes. The changelogs are read again, as their content is unknown."""
-        self.outputs = []
+        self.outputs, self.fired = [], False
         for store in self.stores.values():
             store.changes = {}
             store.checkpoint.doubt()

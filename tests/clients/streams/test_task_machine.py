@@ -17,6 +17,7 @@ from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import MARK_HEADERS, arrived_mark
 from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.subscription_info import RUNNING
@@ -26,6 +27,7 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Timer
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.records.record import Record
@@ -95,6 +97,14 @@ class Instance:
         self.view.positions[place(partition, topic)] = position
         if key_epoch is not None:
             self.view.read_to[place(partition, topic)] = (self.view.lineages[topic], key_epoch)
+
+    def complete(self, commit: Commit | None) -> None:
+        """The commit has succeeded."""
+        assert commit is not None
+        for task in commit.tasks:
+            written = {name: [store.checkpoint.offset] for name, store in task.stores.items() if store.changes}
+            task.on_committed(written, transactional=True)
+        self.machine.on_committed(commit, 1.0, handed_over=False)
 
     def aim(self) -> None:
         """All changelogs end where the stores are."""
@@ -328,6 +338,28 @@ def test_hand_over_commits_offset_again_to_verify_generation(one: Instance) -> N
     commit = one.commit()
     assert commit is not None
     assert commit.offsets == {place(0): 5}
+
+
+def test_commit_after_timers_confirms_offsets_that_are_committed_already(tmp_path: Path) -> None:
+    def remind(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
+        context.timers("due").set(key or b"", 50)
+
+    topology = Topology()
+    timer = Timer("due", lambda context, key, due_ms, forward: forward(key, b""), Clock.WALL_CLOCK_TIME)
+    topology.stream("in").process(remind, timers=[timer]).to("out", value=BYTES)
+    one = Instance(tmp_path, topology)
+    one.runs(0, 1)
+    one.machine.process(one.view, {place(0): [record(0, b"a")]}, 0)
+    one.reads(0, 18)
+    one.complete(one.commit())
+    assert one.machine.punctuate(49) == []
+    assert one.commit() is None
+    assert one.machine.punctuate(50) == [Output("out", b"a", b"", 50)]
+    commit = one.commit()
+    assert commit is not None
+    assert commit.offsets == {place(0): 18}, "otherwise a former owner of the task could commit its timers, too"
+    one.complete(commit)
+    assert one.commit() is None
 
 
 def test_state_that_has_not_arrived_is_not_handed_over(one: Instance) -> None:
