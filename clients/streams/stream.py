@@ -171,6 +171,8 @@ class Stream:
     def repartition(self, name: str, *, value: Serde = BYTES) -> Stream:
         """Send every record through a topic of the application's own, so that it comes to the task of its (new) key.
 
+        Records without a key are left out, as in Kafka Streams, unless a left join follows.
+
         Args:
             name: The middle part of the topic's name, `<application id>-<name>-repartition`.
             value: How values are encoded for the topic, and decoded behind it.
@@ -252,7 +254,8 @@ class Stream:
     def join(self, table: Table, joined: Callable[[Any, Any], Any], *, left: bool = False) -> Stream:
         """Join each record with the row that a table has for its key when the record is processed.
 
-        Both are read by the same task. So their topics are keyed alike, have as many partitions, and are resized alike.
+        Records without a value are left out, as in Kafka Streams. Both are read by the same task. So their topics are
+        keyed alike, have as many partitions, and are resized alike.
 
         Args:
             table: Where rows are looked up.
@@ -269,12 +272,14 @@ class Stream:
 
             def one(key: bytes | None, value: Any) -> None:
                 row = rows.get(key) if key is not None else None
+                if value is None:
+                    return
                 if row is not None or left:
                     forward(key, joined(value, None if row is None else decode(row)))
 
             return one
 
-        return self._then(Node(bind, label=f"join {name}", stores=(name,), joins=True))
+        return self._then(Node(bind, label=f"join {name}", stores=(name,), joins=True, left=left))
 
     def process(
         self,

@@ -135,6 +135,8 @@ class Node:
     private: tuple[str, ...] = ()
     """Those stores that no other step names; only joins read them."""
     joins: bool = False
+    left: bool = False
+    """Whether it is a join that records without a key pass."""
     changes_keys: bool = False
     topic: str = ""
     internal: bool = False
@@ -222,8 +224,16 @@ class Graph:
         """
         if name in self.repartitions:
             raise ValueError(f"two repartitions are called {name!r}")
-        self.repartitions[name] = self.add_sink(parent, INTERNAL + name, value)
-        return self.add_source(name, value, internal=True)
+        source = self.add_source(name, value, internal=True)
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            if any(step.left for step in _reachable(source)):
+                return forward
+            return lambda key, value: None if key is None else forward(key, value)
+
+        keyed = self.add(parent, Node(bind, label="repartition"))
+        self.repartitions[name] = self.add_sink(keyed, INTERNAL + name, value)
+        return source
 
 
 def build(graph: Graph, application_id: str) -> Built:

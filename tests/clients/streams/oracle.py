@@ -25,7 +25,16 @@ def jars_or_skip() -> Path:
     return Path(given)
 
 
-def ask(jars: Path, mode: str, questions: Iterable[Any] = ()) -> list[Any]:
+def driver_jars_or_skip() -> Path:
+    """The directory of Kafka's jars, if it has the test driver of a Kafka Streams 4, too."""
+    given = os.environ.get(VARIABLE, "")
+    needed = "kafka-streams-test-utils-4*.jar"
+    if not given or not list(Path(given).glob(needed)) or java.why_missing(module=java.COMPILER):
+        pytest.skip(f"NOT COMPARED WITH KAFKA STREAMS: {VARIABLE}={given!r} has no {needed}, or no JDK")
+    return Path(given)
+
+
+def ask(jars: Path, mode: str, questions: Iterable[Any] = (), *, program: str = "StreamsOracle.java") -> list[Any]:
     """What the Java side prints, a JSON value per line."""
     options = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
     ran = subprocess.run(
@@ -34,13 +43,13 @@ def ask(jars: Path, mode: str, questions: Iterable[Any] = ()) -> list[Any]:
             *options,
             "-cp",
             f"{jars}/*",
-            str(Path(__file__).with_name("StreamsOracle.java")),
+            str(Path(__file__).with_name(program)),
             mode,
         ],
         input="".join(json.dumps(question) + "\n" for question in questions),
         capture_output=True,
         encoding="utf-8",
-        timeout=110,
+        timeout=900,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]

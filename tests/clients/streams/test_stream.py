@@ -89,6 +89,31 @@ def test_records_without_key_or_value_are_not_counted() -> None:
     assert sent(topology, "out", ("in", "k", None), ("in", None, 1), ("in", "k", 1)) == [(b"k", 1)]
 
 
+def test_joins_leave_out_records_without_a_value_and_left_joins_pass_those_without_a_key() -> None:
+    topology = Topology()
+    rows = topology.table("rows", value=JSON)
+    stream = topology.stream("in", value=JSON)
+    stream.join(rows, lambda value, row: [value, row]).to("inner")
+    stream.join(rows, lambda value, row: [value, row], left=True).to("left")
+    with TopologyTestDriver(topology) as driver:
+        driver.pipe("rows", "k", 1)
+        for key, value in (("k", None), (None, 2), ("k", 3)):
+            driver.pipe("in", key, value)
+        assert [row.value for row in driver.read("inner")] == [[3, 1]]
+        assert [row.value for row in driver.read("left")] == [[2, None], [3, 1]]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_repartition_leaves_out_records_without_a_key_unless_a_left_join_follows(left: bool) -> None:
+    topology = Topology()
+    rows = topology.table("rows", value=JSON)
+    again = topology.stream("in", value=JSON).repartition("again", value=JSON)
+    again.join(rows, lambda value, row: value, left=left)
+    again.to("out")
+    expected = [(None, 1), (b"k", 2)] if left else [(b"k", 2)]
+    assert sent(topology, "out", ("in", None, 1), ("in", "k", 2)) == expected
+
+
 def test_output_has_time_and_headers_of_its_input_unless_a_step_sets_others() -> None:
     def stamp(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
         assert context.headers == (("trace", b"1"),)
@@ -132,7 +157,8 @@ subtopology 0, stores planes-table
             sink late
       branch 1
     map
-      sink by-plane
+      repartition
+        sink by-plane
   source planes
     table planes-table
   source reports

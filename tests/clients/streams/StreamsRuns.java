@@ -1,0 +1,131 @@
+// Kafka Streams' own TopologyTestDriver: a question per line on stdin is a topology and its input; the answer is what it sends.
+//
+//   java -cp 'jars/*' StreamsRuns.java run
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.*;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.serialization.*;
+import org.apache.kafka.streams.*;
+import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.test.TestRecord;
+
+public class StreamsRuns {
+    static final ObjectMapper JSON = new ObjectMapper();
+    static final Serde<String> TEXT = Serdes.String();
+
+    public static void main(String[] arguments) throws Exception {
+        BufferedReader questions = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = questions.readLine(); line != null; line = questions.readLine()) {
+            System.out.println(run(JSON.readTree(line)));
+        }
+    }
+
+    static ObjectNode run(JsonNode question) {
+        StreamsBuilder builder = new StreamsBuilder();
+        Map<String, KStream<String, String>> streams = new HashMap<>();
+        Map<String, KTable<String, String>> tables = new HashMap<>();
+        Set<String> sinks = new TreeSet<>();
+        for (JsonNode step : question.get("steps")) {
+            add(builder, step, streams, tables, sinks);
+        }
+        Properties config = new Properties();
+        config.put(StreamsConfig.APPLICATION_ID_CONFIG, "app");
+        config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "nowhere:1");
+        config.put("default.dsl.store", "in_memory");
+        config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+        config.put(StreamsConfig.STATE_DIR_CONFIG, System.getProperty("java.io.tmpdir") + "/runs-" + ProcessHandle.current().pid());
+        ObjectNode answer = JSON.createObjectNode();
+        try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), config)) {
+            Map<String, TestInputTopic<String, String>> inputs = new HashMap<>();
+            for (JsonNode record : question.get("records")) {
+                TestInputTopic<String, String> input = inputs.computeIfAbsent(
+                        record.get(0).asText(), topic -> driver.createInputTopic(topic, new StringSerializer(), new StringSerializer()));
+                TestRecord<String, String> one = new TestRecord<>(text(record.get(1)), text(record.get(2)));
+                input.pipeInput(new TestRecord<>(one.key(), one.value(), null, record.get(3).asLong()));
+            }
+            for (String topic : sinks) {
+                ArrayNode rows = answer.putArray(topic);
+                TestOutputTopic<String, String> output =
+                        driver.createOutputTopic(topic, new StringDeserializer(), new StringDeserializer());
+                for (TestRecord<String, String> sent : output.readRecordsToList()) {
+                    rows.addArray().add(sent.key()).add(sent.value()).add(sent.timestamp());
+                }
+            }
+        }
+        return answer;
+    }
+
+    static void add(
+            StreamsBuilder builder,
+            JsonNode step,
+            Map<String, KStream<String, String>> streams,
+            Map<String, KTable<String, String>> tables,
+            Set<String> sinks) {
+        String out = step.path("out").asText();
+        KStream<String, String> of = streams.get(step.path("of").asText());
+        long n = step.path("n").asLong();
+        switch (step.get("op").asText()) {
+            case "source" -> streams.put(out, builder.stream(step.get("topic").asText(), Consumed.with(TEXT, TEXT)));
+            case "table" -> tables.put(out, builder.table(step.get("topic").asText(), Consumed.with(TEXT, TEXT)));
+            case "filter" -> streams.put(out, of.filter((key, value) -> value == null || number(value) % n != 0));
+            case "map_values" -> streams.put(out, of.mapValues(value -> value == null ? null : "" + (number(value) + n)));
+            case "flat_map_values" -> streams.put(
+                    out, of.flatMapValues(value -> value == null ? List.of() : List.of(value, "" + (number(value) + n))));
+            case "select_key" -> streams.put(out, of.selectKey((key, value) -> value == null ? key : "m" + number(value) % n));
+            case "repartition" -> streams.put(
+                    out, of.repartition(Repartitioned.with(TEXT, TEXT).withName(step.get("name").asText())));
+            case "peek" -> streams.put(out, of.peek((key, value) -> {}));
+            case "merge" -> streams.put(out, of.merge(streams.get(step.get("with").asText())));
+            case "split" -> {
+                Map<String, KStream<String, String>> ways = of.split(Named.as(out + "-"))
+                        .branch((key, value) -> value != null && number(value) % n == 0, Branched.as("0"))
+                        .branch((key, value) -> value != null && number(value) % n == 1, Branched.as("1"))
+                        .defaultBranch(Branched.as("2"));
+                ways.forEach((name, way) -> streams.put(name, way));
+            }
+            case "count" -> streams.put(
+                    out, of.groupByKey(Grouped.with(TEXT, TEXT)).count().toStream().mapValues(value -> "" + value));
+            case "sum" -> streams.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
+                    .aggregate(() -> "0", (key, value, sum) -> sum(number(sum) + number(value)), Materialized.with(TEXT, TEXT))
+                    .toStream());
+            case "reduce" -> streams.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
+                    .reduce((one, other) -> "" + Math.max(number(one), number(other)), Materialized.with(TEXT, TEXT))
+                    .toStream());
+            case "join" -> streams.put(
+                    out,
+                    step.get("left").asBoolean()
+                            ? of.leftJoin(tables.get(step.get("with").asText()), StreamsRuns::joined, Joined.with(TEXT, TEXT, TEXT))
+                            : of.join(tables.get(step.get("with").asText()), StreamsRuns::joined, Joined.with(TEXT, TEXT, TEXT)));
+            case "to" -> {
+                sinks.add(step.get("topic").asText());
+                of.to(step.get("topic").asText(), Produced.with(TEXT, TEXT));
+            }
+            default -> throw new IllegalArgumentException(step.toString());
+        }
+    }
+
+    static String joined(String value, String row) {
+        return "" + ((value == null ? 0 : number(value)) * 1000 + (row == null ? 0 : number(row)));
+    }
+
+    /** A sum of which every seventh one deletes its key. */
+    static String sum(long sum) {
+        return sum % 7 == 0 ? null : "" + sum;
+    }
+
+    static long number(String value) {
+        return Long.parseLong(value);
+    }
+
+    static String text(JsonNode node) {
+        return node.isNull() ? null : node.asText();
+    }
+}

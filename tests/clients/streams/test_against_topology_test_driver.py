@@ -1,0 +1,211 @@
+"""Random topologies under `TopologyTestDriver` and under Kafka Streams' class of that name: both send the same records.
+
+A topology is a list of steps on named streams, made from a seed; the input is made from it, too. Values are numbers as
+text, so that both sides can compute with them. Kafka Streams runs without its record cache, which leaves out changes.
+Timestamps are compared where no aggregation was before: an aggregate of Kafka Streams has the highest one of its key.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from anabranch.clients.streams.serdes import TEXT
+from anabranch.clients.streams.stream import Stream, Table
+from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
+from tests.clients.streams.oracle import ask, driver_jars_or_skip
+
+pytestmark = pytest.mark.kafka_jars
+
+TOPOLOGIES: Final = int(os.environ.get("ANABRANCH_TOPOLOGIES", "300"))
+RECORDS: Final = 40
+AGGREGATIONS: Final = ("count", "sum", "reduce")
+Step = dict[str, Any]
+
+
+class Program:
+    """A random topology: its steps, in the order in which they are declared."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.steps: list[Step] = []
+        self.streams: dict[str, bool] = {}
+        """Each stream, and whether its keys may belong to other tasks."""
+        self.aggregated: set[str] = set()
+        """Those behind an aggregation."""
+        self._names = iter(range(1000))
+        for topic in ("in", "also")[: self.rng.randint(1, 2)]:
+            self.add("source", topic=topic)
+        self.step("table", topic="rows", out="rows")
+        for _ in range(self.rng.randint(1, 7)):
+            self.grow()
+        for stream in self.streams:
+            self.step("to", of=stream, topic=f"out-{stream}")
+
+    def step(self, op: str, **arguments: Any) -> None:
+        self.steps.append({"op": op, **arguments})
+
+    def add(self, op: str, *, strays: bool = False, **arguments: Any) -> str:
+        """A step with one stream as its result."""
+        out = f"s{next(self._names)}"
+        self.step(op, out=out, **arguments)
+        self.streams[out] = strays
+        if op in AGGREGATIONS or self.aggregated & {arguments.get("of"), arguments.get("with")}:
+            self.aggregated.add(out)
+        return out
+
+    def at_home(self, of: str) -> str:
+        """The stream with its records in the tasks of their keys."""
+        return self.add("repartition", of=of, name=f"r{next(self._names)}") if self.streams[of] else of
+
+    def grow(self) -> None:
+        """One more step, behind any stream."""
+        rng = self.rng
+        of = rng.choice(list(self.streams))
+        strays = self.streams[of]
+        op = rng.choice(
+            ["filter", "map_values", "flat_map_values", "select_key", "repartition", "peek", "merge", "split"]
+            + [*AGGREGATIONS, "join"] * 2
+        )
+        match op:
+            case "select_key":
+                self.add(op, of=of, n=rng.randint(1, 3), strays=True)
+            case "repartition":
+                self.add(op, of=of, name=f"r{next(self._names)}")
+            case "merge":
+                other = rng.choice(list(self.streams))
+                if other != of:
+                    self.add(op, of=of, **{"with": other}, strays=strays or self.streams[other])
+            case "split":
+                out = f"s{next(self._names)}"
+                self.step(op, of=of, out=out, n=rng.randint(2, 4))
+                ways = [f"{out}-{way}" for way in range(3)]
+                self.streams |= dict.fromkeys(ways, strays)
+                if of in self.aggregated:
+                    self.aggregated |= set(ways)
+            case "count" | "sum" | "reduce":
+                self.add(op, of=self.at_home(of), store=f"store-{next(self._names)}")
+            case "join":
+                self.add(op, of=self.at_home(of), **{"with": "rows"}, left=rng.random() < 0.5)
+            case _:
+                self.add(op, of=of, n=rng.randint(2, 4), strays=strays)
+
+    def records(self) -> list[tuple[str, str | None, str | None, int]]:
+        """Input for it, with some late timestamps, records without key and deletions."""
+        rng = self.rng
+        topics = [step["topic"] for step in self.steps if step["op"] in ("source", "table")]
+        return [
+            (
+                rng.choice(topics),
+                None if rng.random() < 0.05 else f"k{rng.randrange(3)}",
+                None if rng.random() < 0.1 else str(rng.randrange(20)),
+                10 * number + rng.choice([0, 0, 3, -25, 40]) + 100,
+            )
+            for number in range(RECORDS)
+        ]
+
+
+def declared(steps: list[Step]) -> Topology:
+    """The same steps, with this package."""
+    topology = Topology()
+    streams: dict[str, Stream] = {}
+    tables: dict[str, Table] = {}
+    for step in steps:
+        out, of, n = step.get("out", ""), streams.get(step.get("of", "")), step.get("n", 0)
+        match step["op"]:
+            case "source":
+                streams[out] = topology.stream(step["topic"], value=TEXT)
+            case "table":
+                tables[out] = topology.table(step["topic"], value=TEXT)
+            case "split":
+                assert of is not None
+                ways = of.split(leaves(n, 0), leaves(n, 1))
+                streams |= {f"{out}-{way}": stream for way, stream in enumerate(ways)}
+            case "to":
+                assert of is not None
+                of.to(step["topic"], value=TEXT)
+            case _:
+                assert of is not None
+                streams[out] = behind(of, step, streams, tables)
+    return topology
+
+
+def leaves(n: int, rest: int) -> Callable[[bytes | None, str | None], bool]:
+    return lambda key, value: value is not None and int(value) % n == rest
+
+
+def behind(of: Stream, step: Step, streams: dict[str, Stream], tables: dict[str, Table]) -> Stream:
+    n = step.get("n", 0)
+    match step["op"]:
+        case "filter":
+            return of.filter(lambda key, value: value is None or int(value) % n != 0)
+        case "map_values":
+            return of.map_values(lambda value: None if value is None else str(int(value) + n))
+        case "flat_map_values":
+            return of.flat_map_values(lambda value: [] if value is None else [value, str(int(value) + n)])
+        case "select_key":
+            return of.select_key(lambda key, value: key if value is None else b"m%d" % (int(value) % n))
+        case "repartition":
+            return of.repartition(step["name"], value=TEXT)
+        case "peek":
+            return of.peek(lambda key, value: None)
+        case "merge":
+            return of.merge(streams[step["with"]])
+        case "count":
+            return of.count(step["store"]).map_values(str)
+        case "sum":
+            return of.aggregate(step["store"], lambda: "0", summed, value=TEXT)
+        case "reduce":
+            return of.reduce(step["store"], lambda one, other: str(max(int(one), int(other))), value=TEXT)
+        case "join":
+            return of.join(tables[step["with"]], joined, left=step["left"])
+        case other:
+            raise ValueError(other)
+
+
+def summed(key: bytes, value: str, total: str) -> str | None:
+    """A sum of which every seventh one deletes its key."""
+    after = int(total) + int(value)
+    return None if after % 7 == 0 else str(after)
+
+
+def joined(value: str | None, row: str | None) -> str:
+    return str(int(value or 0) * 1000 + int(row or 0))
+
+
+def sent(steps: list[Step], records: list[tuple[str, str | None, str | None, int]]) -> dict[str, list[list[Any]]]:
+    with TopologyTestDriver(declared(steps), application_id="app") as driver:
+        for topic, key, value, timestamp_ms in records:
+            driver.pipe(topic, key, value, timestamp_ms=timestamp_ms)
+        sinks = [step["topic"] for step in steps if step["op"] == "to"]
+        return {
+            topic: [
+                [None if row.key is None else row.key.decode(), row.value, row.timestamp_ms]
+                for row in driver.read(topic, value=TEXT)
+            ]
+            for topic in sinks
+        }
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    return driver_jars_or_skip()
+
+
+def test_random_topologies_send_what_they_send_in_kafka_streams(jars: Path) -> None:
+    programs = [Program(seed) for seed in range(TOPOLOGIES)]
+    questions: list[dict[str, Any]] = [{"steps": one.steps, "records": one.records()} for one in programs]
+    theirs = ask(jars, "run", questions, program="StreamsRuns.java")
+    assert len(theirs) == len(questions)
+    for seed, (program, question, answer) in enumerate(zip(programs, questions, theirs, strict=True)):
+        ours = sent(program.steps, question["records"])
+        for topic, rows in answer.items():
+            compared = 2 if topic.removeprefix("out-") in program.aggregated else 3
+            expected = [row[:compared] for row in rows]
+            assert [row[:compared] for row in ours[topic]] == expected, f"seed {seed}, {topic}: {program.steps}"
