@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Unpack
+from typing import Never, Unpack
 
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.assignors import ASSIGNORS, make_assignors
@@ -31,9 +31,11 @@ from anabranch.clients.network import make_rng
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.protocol.lineage import KeyEpoch, Lineage
+from anabranch.protocol.suggestion import refuse_unknown, suggest_arguments
 from anabranch.protocol.topic_partition import TopicPartition
 
 
+@suggest_arguments
 class Consumer(ConsumerRuntime):
     """Reads topics, alone or as one member of a group, and keeps the order of every key across resizes.
 
@@ -183,13 +185,15 @@ class Consumer(ConsumerRuntime):
             self._note(records)
         return taken
 
-    async def getone(self) -> ConsumerRecord:
+    async def getone(self, **unknown: Never) -> ConsumerRecord:
         """Return the next record, however long it takes.
 
         Raises:
             KafkaError: As from `getmany`.
             RuntimeError: The consumer was not started, or was stopped.
         """
+        if unknown:
+            refuse_unknown(Consumer.getone, unknown)
         if not self._started:
             self._check_started()
         record = await self._polling.one(self._max_poll_records)

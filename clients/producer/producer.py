@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, Unpack
+from typing import Any, Never, Self, Unpack
 
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, ProducerConfig, parse_servers
@@ -29,11 +29,13 @@ from anabranch.clients.producer.transaction_task import TransactionScope, Transa
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.suggestion import refuse_unknown, suggest_arguments
 from anabranch.protocol.topic_partition import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
+@suggest_arguments
 class Producer:
     """Sends records to a cluster; an async context manager.
 
@@ -244,6 +246,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
+        **unknown: Never,
     ) -> asyncio.Future[RecordMetadata]:
         """Accept a record, which is sent in the background. The order of records is that in which these calls return.
 
@@ -268,6 +271,8 @@ class Producer:
             RuntimeError: The producer is not started, or has a transactional id and no transaction is open.
             FatalError: The producer has failed for good, such as `ProducerFenced`.
         """
+        if unknown:
+            refuse_unknown(Producer.send, unknown)
         queues = self._ready.get(topic)
         if queues is None or self._accumulator.full or self._entrance.waiting or self._state != "started":
             return await self._send_in_turn(topic, value, key, partition, timestamp_ms, headers)

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
 from anabranch.protocol.records.record import Headers
+from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.protocol.topic_name import is_legal
 
 KeyValue = tuple[bytes | None, Any]
@@ -105,6 +106,7 @@ def pass_on(context: Context, forward: Handler) -> Handler:
     return forward
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True)
 class Timer:
     """What happens when a key's timer is due.

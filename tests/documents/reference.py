@@ -112,7 +112,7 @@ def arguments(taken: ast.arguments) -> list[str]:
     elif taken.kwonlyargs:
         said.append("*")
     said += [argument(one, default) for one, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True)]
-    if taken.kwarg is not None:
+    if taken.kwarg is not None and taken.kwarg.arg != "unknown":  # that refuses what is misspelt
         said.append("**" + argument(taken.kwarg, None))
     return said
 

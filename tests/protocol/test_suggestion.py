@@ -17,8 +17,6 @@ from anabranch.protocol.values import value
 
 NOT_CALLED = {"ClusterView", "ConsumerMetrics", "PartitionKeyRebalanceListener", "ProducerMetrics"}
 """Classes that a program receives or overrides, and neither creates nor calls."""
-FOR_EACH_RECORD = {"Producer", "Consumer"}
-"""Classes whose methods are not decorated."""
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def public_classes() -> Iterator[type]:
 
 
 def arguments_of(function: Callable[..., Any]) -> list[str]:
-    """The names of arguments; none if the function accepts any name."""
+    """The names of arguments; none if the function accepts names that it does not declare."""
     parameters = inspect.signature(function).parameters
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return []
@@ -97,10 +95,9 @@ def arguments_of(function: Callable[..., Any]) -> list[str]:
 
 
 def methods_of(public: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-    if public.__name__ not in FOR_EACH_RECORD:
-        for name, member in vars(public).items():
-            if inspect.isfunction(member) and not name.startswith("_"):
-                yield f"{public.__name__}.{name}", member
+    for name, member in vars(public).items():
+        if inspect.isfunction(member) and not name.startswith("_"):
+            yield f"{public.__name__}.{name}", member
 
 
 async def says(function: Callable[..., Any], *arguments: object, **named: object) -> str:
@@ -118,7 +115,13 @@ async def test_every_public_constructor_and_method_refuses_a_misspelt_argument_w
     constructors = {one.__name__: one for one in public_classes()}
     methods = dict(found for one in public_classes() for found in methods_of(one))
     assert {"Cluster", "NewTopic", "Rule", "Producer", "Streams", "RunningCluster"} <= constructors.keys()
-    assert {"Admin.create_topics", "Cluster.stop_broker", "ControlClient.produce"} <= methods.keys()
+    assert {
+        "Producer.send",
+        "Consumer.getmany",
+        "Admin.create_topics",
+        "Cluster.stop_broker",
+        "ControlClient.produce",
+    } <= methods.keys()
     plain = []
     for name, public in constructors.items():
         first = {"bootstrap_servers": "a:1"} if name in ("BlockingAdmin", "RunningCluster") else {}
@@ -131,3 +134,13 @@ async def test_every_public_constructor_and_method_refuses_a_misspelt_argument_w
             if f"; did you mean {argument}?" not in unknown:
                 plain.append(f"{name}: {unknown}")
     assert plain == []
+
+
+async def test_methods_that_are_called_for_each_record_refuse_a_misspelt_argument_too() -> None:
+    producer = anabranch.Producer("127.0.0.1:1")
+    with pytest.raises(TypeError, match=r"^Producer.send\(\) got .* 'partion'; did you mean partition\?$"):
+        await producer.send("t", partion=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^Producer.send\(\) got .* 'timestamp'; did you mean timestamp_ms\?$"):
+        await producer.send_and_wait("t", timestamp=1)
+    with pytest.raises(TypeError, match=r"^Consumer.getone\(\) got .* 'timeout_ms'; it takes none$"):
+        await anabranch.Consumer("t").getone(timeout_ms=1)  # type: ignore[arg-type]
