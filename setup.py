@@ -37,6 +37,7 @@ HOT: Final = (
     "clients/producer/queues",
     "broker/network/eager_coroutine",
     "broker/network/connection",
+    "broker/network/turn_writer",
     "broker/handlers/fetch",
     "broker/handlers/produce",
     "broker/handlers/metadata",

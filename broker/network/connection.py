@@ -2,7 +2,7 @@
 
 Requests of a connection are processed one at a time and in order, as pipelined Produces require. A request that needs
 no wait is answered in the callback that received its bytes. Responses to requests that arrived together leave in one
-write. A request that waits continues in the callback of its future (`eager_coroutine`). One long-lived task per
+write, and those of several clients' connections leave together (`turn_writer`). A request that waits continues in the callback of its future (`eager_coroutine`). One long-lived task per
 connection does the rest: it waits for quotas and for the peer, and yields to the event loop. No task is created per
 request. While a Produce waits for replicas, the next Produce of the connection starts once the one before has appended.
 Responses keep the order. (Kafka mutes the connection instead.)
@@ -29,7 +29,7 @@ from anabranch.broker.network.response_override import ResponseOverride
 from anabranch.broker.network.response_queue import PIECE_BYTES, ResponseQueue, kernel_unsent_bytes
 from anabranch.broker.quotas.request_memory import FREE_BYTES
 from anabranch.clients.receive_buffer import thread_receive_buffer
-from anabranch.protocol.connection import ServerConnection
+from anabranch.protocol.connection import NODE_SOFTWARE, ServerConnection
 from anabranch.protocol.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config.listeners import Listener
     from anabranch.broker.dispatch.dispatcher import Dispatcher
     from anabranch.broker.dispatch.version_ranges import VersionsByKey
+    from anabranch.broker.network.turn_writer import TurnWriter
     from anabranch.broker.quotas.request_memory import RequestMemory
     from anabranch.broker.quotas.response_memory import ResponseMemory
     from anabranch.broker.quotas.throttling import Throttling
@@ -60,6 +61,7 @@ class ConnectionOwner(Protocol):
 
     dispatcher: Dispatcher
     loop: asyncio.AbstractEventLoop
+    turn_writer: TurnWriter
     request_memory: RequestMemory
     response_memory: ResponseMemory
     frame_bytes_max: int
@@ -110,6 +112,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._draining = False
         self._closing = False
         self._open_api_key = -1
+        self._is_node = False
         self.peer = UNKNOWN_PEER
         self.last_active_s = 0.0
         self.opened_s = 0.0
@@ -200,6 +203,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection once all responses are sent."""
         self._closing = True
+        self._send()
         if self._transport is not None and not self._unsent.size_bytes:
             self._transport.close()
 
@@ -286,6 +290,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except CloseConnection as reason:
             level = logging.WARNING if isinstance(reason, AuthenticationFailed) else logging.INFO
             log.log(level, "closing %s: %s", self.peer, reason)
+            self._send()
             if reason.response is not None and self._transport is not None:
                 self._transport.writelines(self._core.answer(reason.response))
         except asyncio.CancelledError:
@@ -365,6 +370,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _on_client_software(self, software_name: str, software_version: str) -> VersionsByKey:
         """Record the client's software name; return the versions that are accepted from it."""
         self.peer = dataclasses.replace(self.peer, software_name=software_name, software_version=software_version)
+        self._is_node = software_name == NODE_SOFTWARE
         return self._server.dispatcher.audiences.accepted_for(software_name)
 
     async def _answer_all(self) -> None:
@@ -477,7 +483,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return False
         finally:
             if self._responses:
-                self._send()
+                self._send_with_others()
 
     def _start_next_as_task(self) -> None:
         loop, task = self._server.loop, self._task
@@ -521,6 +527,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._response_bytes += sum(map(len, chunks))
         if self.held_bytes:
             self._server.request_memory.account(self, self._core.held_bytes)
+
+    def _send_with_others(self) -> None:
+        if self._is_node or self._response_bytes > BATCHED_RESPONSE_BYTES_MAX:
+            self._send()
+        else:
+            self._server.turn_writer.write(self._send)
 
     def _send(self) -> None:
         answers = self._responses

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.listeners import address_bounds, canonical
 from anabranch.broker.network.connection import BrokerConnection
+from anabranch.broker.network.turn_writer import TurnWriter
 from anabranch.broker.quotas.connection_quotas import UNLIMITED, AdmissionQueue, ConnectionQuotas
 from anabranch.broker.quotas.request_memory import RequestMemory
 
@@ -53,6 +54,7 @@ class Server:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.loop: asyncio.AbstractEventLoop
+        self.turn_writer: TurnWriter
         self._listening = settings.listening
         self._idle_s = settings.connections_max_idle_ms / 1000
         self._connections_max = settings.max_connections
@@ -95,6 +97,7 @@ class Server:
     async def start(self) -> None:
         """Start listening; for port 0 the system chooses, and `ports` has the choice."""
         self.loop = asyncio.get_running_loop()
+        self.turn_writer = TurnWriter(self.loop)
         self._entrance = AdmissionQueue(self.connection_quotas, is_open=self._is_open)
         try:
             for listener in self._listening:
