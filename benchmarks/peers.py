@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -71,12 +71,16 @@ def mock_command() -> list[str]:
 COMMANDS: Final[dict[str, Callable[[], list[str]]]] = {"anabranch": anabranch_command, "mock": mock_command}
 
 
-@contextmanager
-def running(name: str, *options: str) -> Iterator[Peer]:
+def running(name: str, *options: str) -> AbstractContextManager[Peer]:
     """Run a cluster in its own process while the block runs; `options` are for its command."""
+    return running_command(name, [*COMMANDS[name](), *options])
+
+
+@contextmanager
+def running_command(name: str, command: list[str]) -> Iterator[Peer]:
+    """Run a server in its own process while the block runs."""
     # Bytecode is cached, as usual: an installed program is compiled once.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    command = [*COMMANDS[name](), *options]
     started_s = time.perf_counter()
     process = subprocess.Popen(
         command,

@@ -4,7 +4,8 @@ Fifty connections to one broker send the same bytes, each as soon as the respons
 one replica and with acks=all to three, Fetch of one kilobyte, Metadata of one topic. The figure is the processor time
 of the whole cluster per request, including the kernel, in rounds that alternate between clusters. The peers are
 librdkafka's mock cluster, and kfake if ANABRANCH_KFAKE names a program that starts one and prints
-`bootstrap=HOST:PORT,...`.
+`bootstrap=HOST:PORT,...`. Servers that only echo the same bytes are measured in the same rounds (`yardsticks`), and
+each figure is also given as a multiple of the echo on asyncio.
 
     python -m benchmarks.small_requests [--rounds 5] [--seconds 2]
 """
@@ -17,15 +18,18 @@ import selectors
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.produce import ProduceResponse
 from anabranch.protocol.connection import ClientConnection
+from anabranch.protocol.host_port import parse_host_port
 from benchmarks.latency import VERSIONS, Line, leader_of, small_fetch, small_produce
-from benchmarks.peers import COMMANDS, Peer, produce_one, running
+from benchmarks.peers import COMMANDS, Peer, produce_one, running, running_command
 from benchmarks.report import Figure, median, run_benchmark, table, times, working
 from benchmarks.throughput import create_topic
+from benchmarks.yardsticks import ECHOES, LOOP_TURNS, NO_COMPILER, echo_commands, loop_ms
 
 CONNECTIONS: Final = 50
 ROUNDS: Final = 5
@@ -33,6 +37,8 @@ SECONDS: Final = 2.0
 AIM_US: Final = 60.0
 ALONE: Final = "alone"
 COPIED: Final = "copied"
+WAKING: Final = "one connection"
+"""Each response wakes a client with one connection, and a busy one with fifty sleeps never."""
 KFAKE: Final = os.environ.get("ANABRANCH_KFAKE")
 
 REQUESTS: Final[dict[str, tuple[str, Any]]] = {
@@ -56,16 +62,29 @@ def prepare(name: str, bootstrap: str) -> None:
         line.close()
 
 
+def frame_of(message: Any) -> bytes:
+    """The bytes of a request."""
+    _, chunks = ClientConnection("benchmark").request(message, VERSIONS[type(message)])
+    return b"".join(bytes(chunk) for chunk in chunks)
+
+
+def response_bytes(address: tuple[str, int], message: Any) -> int:
+    """The size of the response to a request."""
+    with socket.create_connection(address, timeout=30) as one:
+        one.sendall(frame_of(message))
+        length = one.recv(4, socket.MSG_WAITALL)
+    return 4 + int.from_bytes(length)
+
+
 class Load:
     """Connections with one request in flight each."""
 
-    def __init__(self, address: tuple[str, int], message: Any) -> None:
-        _, chunks = ClientConnection("benchmark").request(message, VERSIONS[type(message)])
-        self._frame = b"".join(bytes(chunk) for chunk in chunks)
+    def __init__(self, address: tuple[str, int], message: Any, connections: int = CONNECTIONS) -> None:
+        self._frame = frame_of(message)
         self._selector = selectors.DefaultSelector()
         self._buffer = bytearray(1 << 16)
         self._missing: dict[socket.socket, int] = {}
-        for _ in range(CONNECTIONS):
+        for _ in range(connections):
             one = socket.create_connection(address, timeout=30)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(one, selectors.EVENT_READ)
@@ -115,10 +134,9 @@ class Load:
         self._selector.close()
 
 
-def spent_us(peer: Peer, what: str, seconds: float) -> float:
-    """Microseconds of the cluster's processor time per request of this kind."""
-    topic, message = REQUESTS[what]
-    load = Load(leader_of(peer.bootstrap, topic), message)
+def spent_us(peer: Peer, address: tuple[str, int], message: Any, seconds: float, connections: int) -> float:
+    """Microseconds of the server's processor time per request."""
+    load = Load(address, message, connections)
     load.keep_up(seconds / 5)
     before_s = peer.processor_s[0]
     answers = load.keep_up(seconds)
@@ -127,28 +145,68 @@ def spent_us(peer: Peer, what: str, seconds: float) -> float:
     return (after_s - before_s) / answers * 1e6
 
 
-def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
+@dataclass(slots=True)
+class Server:
+    """One server that gets one kind of request."""
+
+    peer: Peer
+    address: tuple[str, int]
+    connections: int
+
+
+def servers(stack: contextlib.ExitStack, names: list[str], connections: int) -> dict[tuple[str, str], Server]:
+    """Start the clusters and the echo servers: kind of request, name -> server."""
+    found: dict[tuple[str, str], Server] = {}
+    peers = {name: stack.enter_context(running(name)) for name in names}
+    echoes = stack.enter_context(echo_commands())
+    for name, peer in peers.items():
+        prepare(name, peer.bootstrap)
+        for what, (topic, _) in REQUESTS.items():
+            found[what, name] = Server(peer, leader_of(peer.bootstrap, topic), connections)
+    for what, (_, message) in REQUESTS.items():
+        sizes = [len(frame_of(message)), response_bytes(found[what, names[0]].address, message)]
+        for echo, command in echoes.items():
+            peer = stack.enter_context(running_command(echo, [*command, *map(str, sizes)]))
+            address = parse_host_port(peer.bootstrap)
+            found[what, echo] = Server(peer, address, connections)
+            found[what, f"{echo}, {WAKING}"] = Server(peer, address, connections=1)
+    return found
+
+
+def measure(rounds: int = ROUNDS, seconds: float = SECONDS, connections: int = CONNECTIONS) -> list[Figure]:
     names = [*COMMANDS]
     if KFAKE:
         COMMANDS["kfake"] = lambda: [KFAKE]
         names.append("kfake")
-    found: dict[tuple[str, str], list[float]] = {(what, name): [] for what in REQUESTS for name in names}
     with contextlib.ExitStack() as stack:
         status = stack.enter_context(working("small requests"))
-        peers = {name: stack.enter_context(running(name)) for name in names}
-        for name, peer in peers.items():
-            prepare(name, peer.bootstrap)
+        asked = servers(stack, names, connections)
+        found: dict[tuple[str, str], list[float]] = {one: [] for one in asked}
         for number in range(rounds):
             for (what, name), spent in found.items():
                 status.update(f"small requests: round {number + 1}, {name}, {what}")
-                spent.append(spent_us(peers[name], what, seconds))
+                server, (_, message) = asked[what, name], REQUESTS[what]
+                spent.append(spent_us(server.peer, server.address, message, seconds, server.connections))
     middle = {one: median(spent) for one, spent in found.items()}
+    measured = list(dict.fromkeys(name for _, name in found))
+    notes = [f"this machine takes {loop_ms():.1f} ms for {LOOP_TURNS:,} turns of a loop in Python"]
+    notes += [] if KFAKE else ["not measured: kfake (ANABRANCH_KFAKE is not set)"]
+    notes += [] if ECHOES[1] in measured else [NO_COMPILER]
     table(
-        f"small requests: microseconds of the cluster's processor time each, {CONNECTIONS} connections, "
-        f"medians of {rounds} rounds",
-        *("", *names),
-        rows=[(what, *(f"{middle[what, name]:.0f}" for name in names)) for what in REQUESTS],
-        note="" if KFAKE else "not measured: kfake (ANABRANCH_KFAKE is not set)",
+        f"small requests: microseconds of the server's processor time each, {connections} connections, "
+        f"medians of {rounds} rounds; in parentheses times the {ECHOES[0]}",
+        *("", *REQUESTS),
+        rows=[
+            (
+                one,
+                *(
+                    f"{middle[what, one]:.1f} ({times(middle[what, one], middle[what, ECHOES[0]])})"
+                    for what in REQUESTS
+                ),
+            )
+            for one in measured
+        ],
+        note="; ".join(notes),
     )
     return [
         Figure(
@@ -157,7 +215,7 @@ def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
             f"{middle[what, 'anabranch']:.0f} us",
             ", ".join(
                 f"{name} {middle[what, name]:.0f} us ({times(middle[what, 'anabranch'], middle[what, name])})"
-                for name in names[1:]
+                for name in (*names[1:], *(echo for echo in ECHOES if echo in measured))
             ),
             middle[what, "anabranch"] < AIM_US,
         )

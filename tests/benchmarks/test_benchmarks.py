@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
 from anabranch.clients.admin import Admin
 from anabranch.clients.topic_admin import NewTopic
+from anabranch.protocol.host_port import parse_host_port
 from benchmarks import (
     beside_idle,
     codec,
@@ -22,9 +24,10 @@ from benchmarks import (
     small_requests,
     startup,
     streams_sizes,
+    yardsticks,
 )
 from benchmarks.__main__ import main
-from benchmarks.peers import running
+from benchmarks.peers import running, running_command
 from benchmarks.report import curve, distribution, percentile
 
 
@@ -83,9 +86,33 @@ def test_both_clusters_answer_the_same_requests() -> None:
 
 @pytest.mark.processes
 def test_clusters_are_measured_over_many_connections() -> None:
-    figures = small_requests.measure(rounds=1, seconds=0.1)
+    figures = small_requests.measure(rounds=1, seconds=0.05, connections=4)  # librdkafka's mock is slow to accept
     assert len(figures) == len(small_requests.REQUESTS)
-    assert all("mock" in figure.peer for figure in figures)
+    assert all("mock" in figure.peer and "asyncio echo" in figure.peer for figure in figures)
+
+
+@pytest.mark.processes
+def test_echo_servers_answer_each_request_with_the_size_of_the_response() -> None:
+    message = small_requests.REQUESTS["Metadata"][1]
+    with yardsticks.echo_commands() as commands:
+        for name, command in commands.items():
+            size = len(small_requests.frame_of(message))
+            with running_command(name, [*command, str(size), "300"]) as peer:
+                address = parse_host_port(peer.bootstrap)
+                assert small_requests.response_bytes(address, message) == 300
+                assert small_requests.spent_us(peer, address, message, 0.05, connections=3) > 0
+
+
+def test_echo_in_c_is_left_out_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with yardsticks.echo_commands() as commands:
+        assert [*commands] == ["asyncio echo"]
+
+
+def test_pinned_loop_gives_the_cores_back() -> None:
+    cores = os.sched_getaffinity(0)
+    assert yardsticks.loop_ms() > 0
+    assert os.sched_getaffinity(0) == cores
 
 
 @pytest.mark.processes
