@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch import Admin, NewTopic
-from anabranch.chaos import archive, checkers
+from anabranch.chaos import archive, checkers, second_opinion
 from anabranch.chaos import share_readers as sharers
 from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.audit_companion import AuditCompanionProcess, moments
@@ -115,11 +115,13 @@ class Verdict:
     restarts: int
     members: Sequence[MemberGroup] = ()
     shared: SharedTopic | None = None
+    second_opinion: Sequence[str] = ()
+    """The violations that the judge found, which shares no code with the checkers."""
 
     @property
     def good(self) -> bool:
-        """Whether faults happened and nothing was violated."""
-        return not self.anomalies and bool(self.fired)
+        """Whether faults happened, and neither the checkers nor the judge found a violation."""
+        return not self.anomalies and not self.second_opinion and bool(self.fired)
 
 
 class ChaosRun:
@@ -219,6 +221,7 @@ class ChaosRun:
             sum(one.restarts for one in self._readers),
             self._groups,
             self._shared,
+            self._judge_again(),
         )
 
     async def _watched(self, work: Awaitable[None], clients: Iterable[asyncio.Task[None]]) -> None:
@@ -416,6 +419,14 @@ class ChaosRun:
         if self._shared is not None:
             yield from self._shared.judge()
 
+    def _judge_again(self) -> list[str]:
+        found, merged = second_opinion.judge_again(self.history), self._merged() if self._groups else frozenset()
+        for one in self._groups:
+            sends = [send for send in self.history.sends if send.value not in merged]
+            deliveries = [row for row in one.deliveries if row.value not in merged]
+            found += second_opinion.judge_members(one.name, TOPIC, sends, deliveries)
+        return found
+
 
 # --- output
 
@@ -456,6 +467,8 @@ def report(verdict: Verdict) -> Iterator[str]:
         yield f"from send to first delivery: median {middle * 1000:.0f} ms, most {most:.1f} s"
     yield f"{len(verdict.anomalies)} anomalies in {len(SEEN_HERE)} checks"
     yield from (f"  {line}" for line in verdict.anomalies[:50])
+    yield f"second opinion: {len(verdict.second_opinion)} violations by the judge"
+    yield from (f"  {line}" for line in verdict.second_opinion[:50])
 
 
 async def chaos(

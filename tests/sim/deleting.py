@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from anabranch import Admin
+from anabranch.chaos import second_opinion
 from anabranch.chaos.checkers import data_plane, groups, order
 from tests.sim import resizing
 from tests.sim.administration import as_administrator, delete_unread
@@ -197,6 +198,7 @@ class DeletingSchedule(ResizeSchedule):
             verdict.violations += [
                 f"{name}: {OTHERS}: {row}" for name, judge in checks.items() for row in judge(self.others)
             ]
+            verdict.violations += [f"{row} ({OTHERS})" for row in second_opinion.judge_again(self.others)]
         return verdict
 
     @property

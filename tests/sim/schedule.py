@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from anabranch.chaos import checkers
+from anabranch.chaos import checkers, second_opinion
 from tests.sim import probes, request_probes
 from tests.sim.aims import Aim
 from tests.sim.chores import CHORES, Caretaker
@@ -219,7 +219,7 @@ class Schedule:
             fired += machine.disk.fired
         return Verdict(
             self.seed,
-            checkers.judge(history),
+            checkers.judge(history) + second_opinion.judge_again(history),
             history,
             fired,
             cluster.steps,

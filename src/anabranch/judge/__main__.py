@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _judge(options: argparse.Namespace, verdict: Verdict) -> None:
-    sent: list[Delivery] = [one for path in options.sent for one in read_lines(path)]
+    producers = not options.topic  # the stored records do not name theirs
+    sent: list[Delivery] = [one for path in options.sent for one in read_lines(path, producers=producers)]
     stored = None
     if options.topic:
         try:
@@ -52,7 +53,7 @@ def _judge(options: argparse.Namespace, verdict: Verdict) -> None:
     if options.deliveries:
         order = DeliveryOrder(verdict, stored)
         for path in options.deliveries:
-            order.follow(read_lines(path))
+            order.follow(read_lines(path, producers=producers))
         order.end(sent)
     if not verdict.stored and not verdict.delivered:
         raise ValueError("nothing is stored, and nothing was delivered")

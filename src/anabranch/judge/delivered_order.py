@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from anabranch.judge.records import Delivery, StoredRecord
+from anabranch.judge.records import Delivery, StoredRecord, Stream
 from anabranch.judge.verdict import Verdict
 
 OUT_OF_ORDER = "delivered out of order"
@@ -24,15 +24,15 @@ class DeliveryOrder:
 
     Args:
         verdict: Gets the violations.
-        stored: The records of each key by sequence; None if the topic was not read.
+        stored: The records of each key and producer by sequence; None if the topic was not read.
     """
 
-    def __init__(self, verdict: Verdict, stored: Mapping[bytes, Sequence[StoredRecord]] | None) -> None:
+    def __init__(self, verdict: Verdict, stored: Mapping[Stream, Sequence[StoredRecord]] | None) -> None:
         self._verdict = verdict
         self._stored = stored
         self._places = {(one.partition, one.offset): one for records in (stored or {}).values() for one in records}
-        self._delivered: dict[bytes, set[int]] = defaultdict(set)
-        self._highest: dict[bytes, int] = {}
+        self._delivered: dict[Stream, set[int]] = defaultdict(set)
+        self._highest: dict[Stream, int] = {}
         self._owners: dict[int, int] = {}
         """Partition -> the highest generation of the group in which a member delivered a record of it."""
         self._by_members: set[tuple[str, int, int, int]] = set()
@@ -47,18 +47,18 @@ class DeliveryOrder:
 
     def end(self, sent: Iterable[Delivery] = ()) -> None:
         """Judge that all stored records, and all acknowledged ones, were delivered."""
-        expected = {(one.key, one.sequence): f"{one.partition}@{one.offset}" for one in self._places.values()}
+        expected = {(one.stream, one.sequence): f"{one.partition}@{one.offset}" for one in self._places.values()}
         for acknowledged in sent:
             place = f"{acknowledged.partition}@{acknowledged.offset}"
-            expected.setdefault((acknowledged.key, acknowledged.sequence), place)
-        for (key, sequence), place in sorted(expected.items()):
-            if sequence not in self._delivered[key]:
-                self._verdict.add(NEVER, key, f"number {sequence} at {place}")
+            expected.setdefault((acknowledged.stream, acknowledged.sequence), place)
+        for (stream, sequence), place in sorted(expected.items()):
+            if sequence not in self._delivered[stream]:
+                self._verdict.add(NEVER, stream[0], f"number {sequence} at {place}")
 
     def _judge_place(self, one: Delivery) -> None:
         """A delivered record is the stored one; a record below the log start is gone, and cannot be compared."""
         stored = self._places.get((one.partition, one.offset))
-        if stored is not None and (stored.key, stored.sequence) != (one.key, one.sequence):
+        if stored is not None and (stored.stream, stored.sequence) != (one.stream, one.sequence):
             is_there = f"key {stored.key.decode(errors='replace')}, number {stored.sequence}"
             self._verdict.add(PHANTOM, one.key, f"number {one.sequence}: at {one.partition}@{one.offset} is {is_there}")
 
@@ -78,12 +78,12 @@ class DeliveryOrder:
         self._by_members.add(delivery)
 
     def _judge_order(self, one: Delivery) -> None:
-        delivered = self._delivered[one.key]
+        delivered = self._delivered[one.stream]
         if one.sequence in delivered:
             self._verdict.redelivered += 1
             return
-        highest = self._highest.get(one.key, -1)
+        highest = self._highest.get(one.stream, -1)
         if one.sequence < highest:
             self._verdict.add(OUT_OF_ORDER, one.key, f"number {one.sequence} by {one.member}, first after {highest}")
         delivered.add(one.sequence)
-        self._highest[one.key] = max(highest, one.sequence)
+        self._highest[one.stream] = max(highest, one.sequence)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+Stream = tuple[bytes, str]
+"""A key and a producer, which numbers the key's records from 0."""
+
 
 class InvalidLine(ValueError):
     """A line is no record; the message names file and line."""
@@ -22,6 +25,15 @@ class StoredRecord:
     key: bytes
     sequence: int
     """The record's number among those of its key, from 0."""
+    producer: str = ""
+    """The producer that numbers the key; empty if there is one alone, or if it is unknown."""
+    leader_epoch: int = -1
+    """The leader epoch of the record's batch; -1 if it is unknown."""
+
+    @property
+    def stream(self) -> Stream:
+        """The numbered records to which it belongs."""
+        return self.key, self.producer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +47,24 @@ class Delivery:
     member: str = ""
     generation: int = -1
     """The member's generation of the group; -1 if the application did not record it."""
+    producer: str = ""
+
+    @property
+    def stream(self) -> Stream:
+        """The numbered records to which it belongs."""
+        return self.key, self.producer
 
 
-def read_lines(path: Path) -> Iterator[Delivery]:
-    """Read a file of JSON lines: key, sequence, partition, offset, and optionally member and group_generation.
+def read_lines(path: Path, *, producers: bool = True) -> Iterator[Delivery]:
+    """Read a file of JSON lines: key, sequence, partition, offset, and optionally member, group_generation, producer.
 
-    Raises InvalidLine for another line.
+    Raises InvalidLine for another line. Without `producers`, one producer is taken to number each key.
     """
     with path.open(encoding="utf-8") as lines:
-        yield from parse_lines(lines, str(path))
+        yield from parse_lines(lines, str(path), producers=producers)
 
 
-def parse_lines(lines: Iterable[str], name: str) -> Iterator[Delivery]:
+def parse_lines(lines: Iterable[str], name: str, *, producers: bool = True) -> Iterator[Delivery]:
     """Parse JSON lines. Raises InvalidLine."""
     for number, line in enumerate(lines, 1):
         try:
@@ -58,6 +76,7 @@ def parse_lines(lines: Iterable[str], name: str) -> Iterator[Delivery]:
                 sequence=int(row["sequence"]),
                 member=str(row.get("member", name)),
                 generation=int(row.get("group_generation", -1)),
+                producer=str(row.get("producer", "")) if producers else "",
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidLine(f"{name}:{number}: {type(error).__name__}: {error}") from None

@@ -1,4 +1,4 @@
-"""Judges a topic's logs: each key's records are stored once, in order, and in the partitions of its generations."""
+"""Judges a topic's logs: each record is stored once, in order, in a partition of its key, and in no older epoch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from anabranch.judge.placement import partitions_of
-from anabranch.judge.records import Delivery, StoredRecord
+from anabranch.judge.records import Delivery, StoredRecord, Stream
 from anabranch.judge.verdict import Verdict
 
 OUT_OF_ORDER = "stored out of order"
 TWICE = "stored twice"
 MISPLACED = "misplaced"
 LOST = "lost"
+EPOCH_BACK = "leader epoch goes back"
 
 
 def judge_stored(
@@ -22,7 +23,7 @@ def judge_stored(
     counts: Sequence[int] = (),
     sent: Iterable[Delivery] = (),
     starts: Mapping[int, int] | None = None,
-) -> dict[bytes, list[StoredRecord]]:
+) -> dict[Stream, list[StoredRecord]]:
     """Judge the logs.
 
     Args:
@@ -33,25 +34,41 @@ def judge_stored(
         starts: Partition -> log start offset. A record below it, or of a removed partition, may be gone.
 
     Returns:
-        The records of each key by sequence, each once.
+        The records of each key and producer by sequence, each once.
     """
-    by_key: dict[bytes, list[StoredRecord]] = defaultdict(list)
+    streams: dict[Stream, list[StoredRecord]] = defaultdict(list)
     for record in records:
-        by_key[record.key].append(record)
+        streams[record.stream].append(record)
         verdict.stored += 1
-    verdict.keys = len(by_key)
-    for key, stored in by_key.items():
+    verdict.keys = len({key for key, _ in streams})
+    _judge_epochs(verdict, [one for stored in streams.values() for one in stored])
+    present = {(one.partition, one.offset) for stored in streams.values() for one in stored}
+    for (key, producer), stored in streams.items():
         stored.sort(key=lambda one: (one.sequence, one.partition, one.offset))
-        by_key[key] = _once(verdict, key, stored)
-        _judge_order(verdict, key, by_key[key])
+        once = streams[key, producer] = _once(verdict, key, stored)
+        _judge_order(verdict, key, once)
         if counts:
-            _judge_places(verdict, key, by_key[key], counts)
-    present = {(one.partition, one.offset): one.sequence for stored in by_key.values() for one in stored}
+            _judge_places(verdict, key, once, counts)
     for one in sent:
-        place = (one.partition, one.offset)
-        if place not in present and starts is not None and one.offset >= starts.get(one.partition, one.offset + 1):
+        if (
+            (one.partition, one.offset) not in present
+            and starts is not None
+            and one.offset >= starts.get(one.partition, one.offset + 1)
+        ):
             verdict.add(LOST, one.key, f"number {one.sequence} was acknowledged at {_place(one)} and is not there")
-    return dict(by_key)
+    return dict(streams)
+
+
+def _judge_epochs(verdict: Verdict, records: Iterable[StoredRecord]) -> None:
+    """Leader epochs do not decrease along a partition's log; unknown ones are not judged."""
+    last: dict[int, StoredRecord] = {}
+    for one in sorted(records, key=lambda record: (record.partition, record.offset)):
+        before = last.get(one.partition)
+        if one.leader_epoch >= 0:
+            if before is not None and one.leader_epoch < before.leader_epoch:
+                text = f"{_place(one)} has epoch {one.leader_epoch}, {_place(before)} has {before.leader_epoch}"
+                verdict.add(EPOCH_BACK, one.key, text)
+            last[one.partition] = one
 
 
 def _once(verdict: Verdict, key: bytes, stored: Sequence[StoredRecord]) -> list[StoredRecord]:

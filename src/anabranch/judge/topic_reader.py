@@ -88,7 +88,11 @@ def _until_ends(consumer: Any, partitions: int, sequence: SequenceOf) -> Iterato
         for record in consumer.consume(BATCH, POLL_S):
             error = record.error()
             if error is None:
-                yield StoredRecord(record.partition(), record.offset(), record.key() or b"", sequence(record))
+                key, epoch = record.key() or b"", record.leader_epoch()
+                number = sequence(record)
+                yield StoredRecord(
+                    record.partition(), record.offset(), key, number, leader_epoch=-1 if epoch is None else epoch
+                )
             elif error.code() == KafkaError._PARTITION_EOF or error.code() in REMOVED:
                 ended.add(record.partition())
             else:

@@ -15,7 +15,7 @@ from anabranch.judge.delivered_order import (
 from anabranch.judge.records import Delivery, StoredRecord
 from anabranch.judge.verdict import Verdict
 
-STORED = {b"k": [StoredRecord(0, number, b"k", number) for number in range(4)]}
+STORED = {(b"k", ""): [StoredRecord(0, number, b"k", number) for number in range(4)]}
 
 
 def delivery(number: int, *, member: str = "a", generation: int = 1, key: bytes = b"k", offset: int = -1) -> Delivery:
@@ -66,3 +66,14 @@ def test_acknowledged_record_of_a_removed_partition_must_have_been_delivered() -
 def test_without_generations_of_the_group_owners_are_not_judged() -> None:
     verdict = judged(*ALL, delivery(3, generation=-1), delivery(3, generation=-1))
     assert verdict.violations == []
+
+
+def test_producers_number_one_key_independently() -> None:
+    verdict = Verdict()
+    order = DeliveryOrder(verdict, None)
+    order.follow(Delivery(0, offset, b"k", number, producer=who) for offset, (who, number) in enumerate(NUMBERED))
+    order.end()
+    assert (verdict.violations, verdict.redelivered) == ([], 0)
+
+
+NUMBERED = (("a", 0), ("b", 0), ("b", 2), ("a", 1))

@@ -22,6 +22,12 @@ def test_file_is_the_member_where_none_is_named() -> None:
     assert (one.member, one.generation) == ("handed.jsonl", -1)
 
 
+def test_producer_is_read_unless_one_numbers_each_key() -> None:
+    line = '{"key": "42", "sequence": 1, "partition": 3, "offset": 91, "producer": "p"}'
+    assert [one.stream for one in parse_lines([line], "handed.jsonl")] == [(b"42", "p")]
+    assert [one.stream for one in parse_lines([line], "handed.jsonl", producers=False)] == [(b"42", "")]
+
+
 @pytest.mark.parametrize(
     "line", ["{", "[]", "7", '{"key": "k"}', '{"key":"k","sequence":"x","partition":0,"offset":0}']
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.judge.placement import partitions_of
 from anabranch.judge.records import Delivery, StoredRecord
-from anabranch.judge.stored_order import LOST, MISPLACED, OUT_OF_ORDER, TWICE, judge_stored
+from anabranch.judge.stored_order import EPOCH_BACK, LOST, MISPLACED, OUT_OF_ORDER, TWICE, judge_stored
 from anabranch.judge.verdict import Verdict
 
 COUNTS = (1, 2, 1)
@@ -51,7 +51,21 @@ def test_acknowledged_record_that_is_missing_is_lost_unless_it_was_deleted() -> 
     assert kinds(*stored((0, 0)), sent=sent, starts={}) == [], "its partition was removed"
 
 
+def test_leader_epoch_that_goes_back_along_a_log_is_found_across_keys() -> None:
+    def epoch(offset: int, leader_epoch: int, partition: int = 0) -> StoredRecord:
+        return StoredRecord(partition, offset, b"%d" % offset, 0, leader_epoch=leader_epoch)
+
+    assert kinds(epoch(0, 1), epoch(1, 3), epoch(2, 2)) == [EPOCH_BACK]
+    assert kinds(epoch(0, 1), epoch(1, 3), epoch(2, -1), epoch(3, 3), epoch(4, 1, partition=1)) == []
+
+
+def test_producers_number_one_key_independently() -> None:
+    numbered = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    both = [StoredRecord(0, offset, KEY, number, who) for offset, (who, number) in enumerate(numbered)]
+    assert kinds(*both) == []
+
+
 def test_records_of_each_key_are_returned_once_and_by_number() -> None:
     first, second = stored((0, 0), (0, 1))
     by_key = judge_stored(Verdict(), [second, first, StoredRecord(0, 2, b"other", 0), StoredRecord(0, 3, KEY, 1)])
-    assert by_key == {KEY: [first, second], b"other": [StoredRecord(0, 2, b"other", 0)]}
+    assert by_key == {(KEY, ""): [first, second], (b"other", ""): [StoredRecord(0, 2, b"other", 0)]}
