@@ -56,7 +56,8 @@ FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Create missing topics if allowed, then answer from the current image."""
     services = ctx.services
-    await wait_for_brokers(ctx)
+    if not services.metadata.image.brokers:
+        await wait_for_brokers(ctx)
     requested, aware = request.topics, request.generation_aware
     spending = MutationCharge(ctx, strict=False)
     if requested and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in requested):
@@ -68,7 +69,10 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         ]
         topics = await rows_of(shown, lambda topic: row_of(ctx, image, topic, aware))
     else:
-        missing = await create_missing(ctx, request, spending) if request.allow_auto_topic_creation else {}
+        missing: dict[str, ErrorCode] = {}
+        existing = services.metadata.image.topics
+        if request.allow_auto_topic_creation and any(topic.name not in existing for topic in requested):
+            missing = await create_missing(ctx, request, spending)
         image = services.metadata.image
         rows = await rows_of(requested, lambda topic: answer(ctx, image, topic, missing, aware))
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # a repeated topic gets one row
@@ -115,7 +119,8 @@ async def rows_of(
     rows, turns = [], YieldBudget()
     for topic in topics:
         rows.append(answer(topic))
-        await turns.spend(1 + len(rows[-1].partitions))
+        if turns.is_spent(1 + len(rows[-1].partitions)):
+            await asyncio.sleep(0)
     return rows
 
 

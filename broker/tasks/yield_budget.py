@@ -26,11 +26,17 @@ class YieldBudget:
     def __init__(self) -> None:
         self._left = ELEMENTS_PER_YIELD
 
+    def is_spent(self, elements: int = 1) -> bool:
+        """Count processed elements; return whether the budget is used up, so that the caller has to yield."""
+        self._left -= elements
+        if self._left >= 0:
+            return False
+        self._left = ELEMENTS_PER_YIELD
+        return True
+
     async def spend(self, elements: int = 1) -> None:
         """Count processed elements; yield to the loop if the budget is used up."""
-        self._left -= elements
-        if self._left < 0:
-            self._left = ELEMENTS_PER_YIELD
+        if self.is_spent(elements):
             await asyncio.sleep(0)
 
     async def map(self, elements: Iterable[Element], answer: Callable[[Element], Row]) -> list[Row]:

@@ -32,6 +32,13 @@ async def test_budget_yields_after_its_number_of_elements_over_all_loops() -> No
     )
 
 
+def test_budget_is_spent_once_per_its_number_of_elements() -> None:
+    turns = YieldBudget()
+    spent = [turns.is_spent(2) for _ in range(ELEMENTS_PER_YIELD + 2)]
+    first = ELEMENTS_PER_YIELD // 2
+    assert [number for number, is_spent in enumerate(spent) if is_spent] == [first, 2 * first + 1]
+
+
 def test_pending_reply_counts_open_rows() -> None:
     pending = PendingReply({"a": None, "b": None})
     row = CreatePartitionsTopicResult(name="a", error_code=ErrorCode.NONE, error_message=None)
