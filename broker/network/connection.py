@@ -2,10 +2,11 @@
 
 Requests of a connection are processed one at a time and in order, as pipelined Produces require. A request that needs
 no wait is answered in the callback that received its bytes. Responses to requests that arrived together leave in one
-write, and those of several clients' connections leave together (`turn_writer`). A request that waits continues in the callback of its future (`eager_coroutine`). One long-lived task per
-connection does the rest: it waits for quotas and for the peer, and yields to the event loop. No task is created per
-request. While a Produce waits for replicas, the next Produce of the connection starts once the one before has appended.
-Responses keep the order. (Kafka mutes the connection instead.)
+write, and those of several clients' connections leave together (`turn_writer`). A request that waits continues in the
+callback of its future (`eager_coroutine`). One long-lived task per connection does the rest: it waits for quotas and
+for the peer, and yields to the event loop. No task is created per request. While a Produce waits for replicas, the next
+Produce of the connection starts once the one before has appended. Responses keep the order. (Kafka mutes the connection
+instead.)
 
 Back-pressure works in both directions. Reading pauses while too many bytes wait to be processed, on this connection or
 on all (`request_memory`). The next request waits while earlier responses pile up in the socket.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,16 +22,17 @@ async def test_first_write_of_each_turn_is_immediate_and_the_others_follow_at_it
     for _ in range(2):
         written: list[int] = []
         for number in range(3):
-            writer.write(lambda number=number: written.append(number))  # type: ignore[misc]
+            writer.write(partial(written.append, number))
             assert written == [0]
         await asyncio.sleep(0)
         assert written == [0, 1, 2]
 
 
 async def test_writes_end_their_wait_when_many_wait() -> None:
-    writer, written = TurnWriter(asyncio.get_running_loop()), []
+    writer = TurnWriter(asyncio.get_running_loop())
+    written: list[int] = []
     for number in range(1 + WAITING_MAX):
-        writer.write(lambda number=number: written.append(number))  # type: ignore[misc]
+        writer.write(partial(written.append, number))
         assert len(written) == (1 + WAITING_MAX if number == WAITING_MAX else 1)
     assert written == sorted(written)
 
