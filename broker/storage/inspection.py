@@ -19,7 +19,15 @@ from anabranch.broker.storage.log_settings import INT64_MAX, LogSettings
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
 from anabranch.protocol.records.compression import Compression, TooMuchError, decompress_view
-from anabranch.protocol.records.walk import Outline, RecordLengthError, WalkBudget, Walked, iter_outlines, iter_walk
+from anabranch.protocol.records.walk import (
+    Outline,
+    RecordLengthError,
+    WalkBudget,
+    Walked,
+    iter_outlines,
+    iter_walk,
+    walk_few,
+)
 
 RECORD_ERRORS_MAX: Final = 1000
 """The largest number of records that one error lists; a batch may have a million."""
@@ -77,6 +85,17 @@ def content_of(records: Buffer, header: BatchHeader, settings: LogSettings) -> B
         ) from None
     except DecodeError as reason:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(reason)) from None
+
+
+def inspect_few(content: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> int | None:
+    """Check a small batch of common records in one step; return the latest timestamp.
+
+    None means that `inspect_records` has to decide.
+    """
+    walked = walk_few(content, header.record_count)
+    if walked is None or not _Rules(header, settings, now_ms).are_kept(walked):
+        return None
+    return max(header.base_timestamp + walked.max_timestamp_delta, NO_TIMESTAMP)
 
 
 def inspect_records(

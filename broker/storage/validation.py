@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from anabranch.broker.storage.inspection import InspectedRecords, content_of, inspect_records
+from anabranch.broker.storage.inspection import InspectedRecords, content_of, inspect_few, inspect_records
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
@@ -128,7 +128,11 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
 
 
 def _check_records(records: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> int:
-    steps = inspect_records(content_of(records, header, settings), header, settings, now_ms)
+    content = content_of(records, header, settings)
+    latest_ms = inspect_few(content, header, settings, now_ms)
+    if latest_ms is not None:
+        return latest_ms
+    steps = inspect_records(content, header, settings, now_ms)
     while True:
         try:
             next(steps)

@@ -109,6 +109,16 @@ def walk(content: Buffer, count: int) -> Walked:
             return walked
 
 
+def walk_few(content: Buffer, count: int) -> Walked | None:
+    """Validate a small batch of common records in one step; return None if `iter_walk` has to."""
+    size_bytes = len(content)
+    if not 0 < count < _ALIKE_RECORDS_MIN or size_bytes > _PIECE_BYTES:
+        return None
+    piece = b"".join((content, _PADDING))
+    end, reached, latest, has_null_key, _ = _walk_common(piece, 0, size_bytes, 0, count, STEP_RECORDS)
+    return Walked(latest, 0, has_null_key, True) if reached == count and end == size_bytes else None
+
+
 def iter_walk(content: Buffer, count: int, budget: WalkBudget | None = None) -> Generator[None, None, Walked]:
     """Validate all records in steps: yield whenever the budget is used up. Raises DecodeError while iterating."""
     budget = budget or WalkBudget()

@@ -22,6 +22,7 @@ from anabranch.protocol.records.walk import (
     iter_outlines,
     iter_walk,
     walk,
+    walk_few,
 )
 from anabranch.protocol.varint import decode_varint, encode_varint
 
@@ -72,8 +73,10 @@ def agreed(content: bytes, count: int) -> bool:
     except DecodeError:
         with pytest.raises(DecodeError):
             walk(content, count)
+        assert walk_few(content, count) is None
         return False
     walked = walk(content, count)
+    assert walk_few(content, count) in (None, walked)
     assert walked._replace(min_timestamp_delta=min(walked.min_timestamp_delta, 0)) == summary(records)
     outlines = list(iter_outlines(content, count))
     assert [(one.offset_delta, one.timestamp_delta, one.has_key) for one in outlines] == [
@@ -105,6 +108,23 @@ def test_damaged_batches_give_same_result_as_reference(records: list[Fields], da
         if not content:
             return
     agreed(bytes(content), count)
+
+
+@pytest.mark.parametrize(
+    ("records", "is_few"),
+    [
+        ([(b"k", b"v" * 100, [("h", b"w")], 5), (None, None, [], 7)], True),
+        ([(b"k", b"v", [], 5)] * 31, True),
+        ([(b"k", b"v", [], 5)] * 32, False),
+        ([(b"k", bytes(70_000), [], 5)], False),
+        ([(b"k", b"v", [], 1 << 40)], True),
+        ([(b"k", b"v", [], 0), (b"k", b"v", [], -1)], False),
+    ],
+)
+def test_few_common_records_are_walked_in_one_step(records: list[Fields], is_few: bool) -> None:
+    content = content_of(records)
+    assert walk_few(content, len(records)) == (walk(content, len(records)) if is_few else None)
+    assert walk_few(content + b"\0", len(records)) is None
 
 
 @given(st.binary(max_size=40), st.integers(1, 4))
