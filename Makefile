@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test again check compiled bench sim model chaos marathon docs screenshots site interop audit-cluster up clean
+.PHONY: help demo test again check compiled bench sim soak model chaos marathon docs screenshots site interop audit-cluster up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -13,6 +13,8 @@ SEED   ?=
 SCENARIO  ?= everything
 SCHEDULES ?= $(if $(filter resize,$(SCENARIO)),1000,500)
 DURATION ?= 600
+MINUTES ?= 60
+FIRST ?= 0
 RECORDS ?= 10000000
 # The tests start some hundred interpreters, each with a thousand modules: they are compiled once, also where this is off.
 COMPILED := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache
@@ -68,6 +70,9 @@ sim: $(READY)  ## 500 seeded schedules under faults, and every failure of contro
 ifndef SEED
 	ANABRANCH_EVERY_FAILURE=1 $(BIN)/python -m pytest -q -n 2 tests/sim/test_failpoints.py
 endif
+
+soak: $(READY)  ## schedules of all protocols, faults and chores for MINUTES=n (60), from the seed FIRST=n, and what they covered
+	$(BIN)/python -m tests.sim --scenario swarm --minutes $(MINUTES) --first $(FIRST) --coverage
 
 model: $(READY)  ## explicit-state models of the resize: every state of small instances, every known defect found
 	$(BIN)/python -m tests.model

@@ -29,6 +29,8 @@ class TopicWritten:
     """Index -> (last leader epoch, end offset) of removed partitions."""
     has_generations: bool = False
     """Whether it is marked as one with batches that carry generations."""
+    topic_id: str = ""
+    """A recreated topic has another."""
 
 
 @dataclass(slots=True)

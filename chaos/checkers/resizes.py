@@ -183,10 +183,10 @@ def b21_step_repeated(history: History) -> Iterator[str]:
             if known and state.generation <= max(known):
                 yield f"{state.place} goes from generation {known[-1]} to {state.generation}"
             known.append(state.generation)
-    last: dict[str, TopicWritten] = {}
+    last: dict[tuple[str, str], TopicWritten] = {}
     for row in history.resizes.topics:
-        before = last.get(row.topic)
-        last[row.topic] = row
+        before = last.get((row.topic, row.topic_id))
+        last[row.topic, row.topic_id] = row
         if before is None:
             continue
         if row.generation not in (before.generation, before.generation + 1):
@@ -223,10 +223,12 @@ def b22_legacy_touched(history: History) -> Iterator[str]:
 def b23_mark_late(history: History) -> Iterator[str]:
     """A batch with a generation is accepted before its topic is marked, or a mark is removed (R16, I15)."""
     marked: dict[str, int] = {}
+    lives: set[tuple[str, str]] = set()
     for row in history.resizes.topics:
         if row.has_generations:
             marked.setdefault(row.topic, row.order)
-        elif row.topic in marked and row.topic not in history.gone:
+            lives.add((row.topic, row.topic_id))
+        elif (row.topic, row.topic_id) in lives and row.topic not in history.gone:
             yield f"{row.topic} was marked, and is no more"
     for one in history.resizes.let_in if history.resizes.topics else ():
         if (

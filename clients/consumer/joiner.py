@@ -1,7 +1,7 @@
 """Runs the joins of a rebalance, and waits for the metadata that the leader used.
 
 An eager member waits for its join. A cooperative one keeps reading: its join is a task, and `Ownership` decides what to
-do with the result. R19: a member waits for metadata that is not older than the assignment's, and for every assigned
+do with the result. R19: a member waits for metadata that is not older than the assignment's, and for every new
 partition, so that it reads no child without knowing the parent.
 """
 
@@ -126,8 +126,13 @@ class Joiner:
                 shown = metadata.topics.get(topic)
                 if topic in self._topics and (shown is None or shown.generation < generation):
                     return False
-            # A leader of another implementation sends no generations; but the partitions that it assigned exist.
-            return all(metadata.partition(*partition) is not None for partition in assigned.partitions)
+            # A leader of another implementation sends no generations; but the partitions that it assigned exist. One
+            # that this member reads already may have been removed: a coordinator leaves it assigned until the member
+            # has revoked others, which it does only after this.
+            return all(
+                metadata.partition(*partition) is not None or self._ownership.reads(partition)
+                for partition in assigned.partitions
+            )
 
         try:
             await self._network.wait_for(knows_partitions, timeout_ms=METADATA_TIMEOUT_MS)

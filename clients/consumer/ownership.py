@@ -169,6 +169,10 @@ class Ownership:
             return NotifyAssigned(frozenset(self._unreported_assignment))
         return step
 
+    def reads(self, partition: TopicPartition) -> bool:
+        """Whether the partition is assigned now, before a join in progress ends."""
+        return self._assignment.get(partition) is not None
+
     def reads_nothing(self) -> bool:
         """Whether there are no topics, and no partitions are chosen yet."""
         return not self.topics and self.chosen is None

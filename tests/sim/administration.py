@@ -7,14 +7,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch import Admin
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
 from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from anabranch.protocol.apis.describe_client_quotas import EntityData
 from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -103,6 +110,24 @@ async def producer_id(admin: Admin) -> int:
     response = await admin.network.call_any(request)
     _raise_first([response])
     return int(response.producer_id)
+
+
+async def throttle(admin: Admin, quota: str, value: float | None) -> None:
+    """Set a quota of all clients by default; None removes it."""
+    everyone = [EntityData(entity_type="client-id", entity_name=None)]
+    row = OpData(key=quota, value=value or 0.0, remove=value is None)
+    request = AlterClientQuotasRequest(entries=[EntryData(entity=everyone, ops=[row])], validate_only=False)
+    response = await admin.network.call_any(request)
+    _raise_first(response.entries)
+
+
+async def delete_offset(admin: Admin, group: str, topic: str, index: int) -> ErrorCode:
+    """Delete a group's offset of a partition; returns the answer for that partition."""
+    rows = [OffsetDeleteRequestPartition(partition_index=index)]
+    request = OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=rows)])
+    response = await admin.network.call_coordinator(group, request, lambda answer: answer.error_code)
+    _raise_first([response])
+    return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
 def _raise_first(rows: Iterable[Any], *, tolerated: tuple[ErrorCode, ...] = ()) -> None:

@@ -20,6 +20,7 @@ from tests.sim import administration
 from tests.sim.clients import CLIENT_FAILURES, TOPIC, Application, note_outcome
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import copied_offsets
+from tests.sim.coverage import Coverage
 from tests.sim.ending import committed_offsets
 from tests.sim.history import Place, Send
 
@@ -51,6 +52,7 @@ class Caretaker(Application):
         self.with_copiers = with_copiers
         self.weights = weights
         self.pause_s = pause_s
+        self.coverage = Coverage(cluster)
         self.side_life = 0
         self.side_exists = False
         self.history.unread.add(SIDE)
@@ -60,8 +62,11 @@ class Caretaker(Application):
         while kinds and not self.stopping:
             await asyncio.sleep(self.rng.expovariate(1 / self.pause_s))
             kind = self.rng.choices(kinds, list(self.weights.values()))[0]
-            if not self.stopping and await CHORES[kind](self):
-                self.cluster.fired[f"chore: {kind}"] += 1
+            if self.stopping:
+                return
+            with self.coverage.during(kind) as span:
+                span.happened = await CHORES[kind](self)
+            self.cluster.fired[f"chore: {kind}"] += span.happened
 
     async def ask(self, what: str, work: Callable[[Admin], Awaitable[Any]], *, limit_s: float = PATIENCE_S) -> bool:
         """Ask until there is an answer; whether it was no refusal."""

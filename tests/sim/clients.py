@@ -296,6 +296,12 @@ class Reader(Application):
             await asyncio.sleep(self.rng.random() * 2)  # a slow application
 
     @property
+    def protocol_names(self) -> set[str]:
+        """Its protocol, and whether it is a static member."""
+        named = "cooperative" if self.strategy == COOPERATIVE else "eager"
+        return {named if self.protocol == "classic" else self.protocol} | ({"static"} if self.instance_id else set())
+
+    @property
     def at_hand(self) -> set[tuple[str, int]]:
         """The partitions with fetched, undelivered records."""
         rows = () if self.consumer is None else self.consumer._core.assignment

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from tests.sim import crash_points
+from tests.sim.coverage import Pair, Table
 from tests.sim.defects import matrix
 from tests.sim.planted import PLANTS, Caught, catch, planted, seldom
 from tests.sim.processes import pool
 from tests.sim.scenarios import SCENARIOS
+
+BATCH = 8
+"""Schedules between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class Result:
     simulated_s: float
     acknowledged: int
     resizes: int
+    phases: Counter[Pair]
+    meetings: Counter[Pair]
+    protocols: tuple[str, ...]
 
 
 def run_one(seed: int, scenario: str = "everything") -> Result:
@@ -44,6 +51,9 @@ def run_one(seed: int, scenario: str = "everything") -> Result:
         verdict.simulated_s,
         acknowledged,
         verdict.resizes,
+        verdict.coverage.phases,
+        verdict.coverage.meetings,
+        tuple(sorted(verdict.protocols)),
     )
 
 
@@ -65,8 +75,12 @@ def tell(seed: int, bug: str | None, scenario: str) -> int:
     return 1 if verdict.violations else 0
 
 
-def sweep(first: int, count: int, processes: int, scenario: str) -> int:
-    """Run many schedules and sum them up."""
+def sweep(first: int, count: int, processes: int, scenario: str, *, minutes: float, coverage: bool) -> int:
+    """Run many schedules and sum them up: `count`, or as many as fit into `minutes` if that is more than 0.
+
+    With `coverage`, also print the pairs of actions, phases and protocols.
+    """
+    covered = Table()
     began = time.monotonic()
     fired: Counter[str] = Counter()
     met: Counter[str] = Counter()
@@ -74,13 +88,16 @@ def sweep(first: int, count: int, processes: int, scenario: str) -> int:
     simulated_s = acknowledged = resizes = 0.0
     done = 0
     with pool(processes) as workers:
-        for result in run_many(range(first, first + count), workers, scenario):
+        seeds = range(first, first + count)
+        batches = (seeds,) if minutes <= 0 else batches_until(began + minutes * 60, first)
+        for result in (one for batch in batches for one in run_many(batch, workers, scenario)):
             done += 1
             fired += result.fired
             met.update(name for name, times in result.fired.items() if times)
             simulated_s += result.simulated_s
             acknowledged += result.acknowledged
             resizes += result.resizes
+            covered.add(result.phases, result.meetings, result.protocols)
             if result.violations:
                 guilty.append(result.seed)
                 print(f"seed {result.seed}: {len(result.violations)} violations, first {result.violations[0][:300]}")
@@ -91,12 +108,21 @@ def sweep(first: int, count: int, processes: int, scenario: str) -> int:
     print(f"simulated {simulated_s / 3600:.1f} h, {acknowledged:.0f} acknowledged records, {resizes:.0f} resizes")
     for name, times in sorted(fired.items(), key=lambda row: -row[1]):
         print(f"  {times:8d} in {met[name]:5d}  {name}")
+    if coverage:
+        print(*covered.lines(), sep="\n")
     never = SCENARIOS[scenario].silent(fired, done)
     if never:
         print(f"never happened: {', '.join(never)}")
     for seed in guilty:
         print(f"repeat with: make sim {'' if scenario == 'everything' else f'SCENARIO={scenario} '}SEED={seed}")
     return 1 if guilty or never else 0
+
+
+def batches_until(deadline_s: float, first: int) -> Iterator[range]:
+    """Yield seeds from `first` on, a batch at a time, until the deadline of `time.monotonic`."""
+    while time.monotonic() < deadline_s:
+        yield range(first, first + BATCH)
+        first += BATCH
 
 
 def table(names: list[str], limit: int, processes: int, scenario: str) -> int:
@@ -126,6 +152,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--with", dest="bug", metavar="BUG", help="plant a bug or a defect in a single run")
     parser.add_argument("--crash-points", action="store_true", help="fail at every step of a controller, in four ways")
     parser.add_argument("--defects", nargs="*", metavar="DEFECT", help="plant defects of resizes, and print the matrix")
+    parser.add_argument("--coverage", action="store_true", help="print which actions met which, and when")
+    parser.add_argument("--minutes", type=float, default=0, help="run as many schedules as fit in, and not a number")
     options = parser.parse_args(arguments)
     logging.getLogger().setLevel(logging.ERROR)
     if options.crash_points:
@@ -136,7 +164,14 @@ def main(arguments: list[str] | None = None) -> int:
         return table(options.planted or list(PLANTS), options.schedules, options.processes, options.scenario)
     if options.seed is not None:
         return tell(options.seed, options.bug, options.scenario)
-    return sweep(options.first, options.schedules, options.processes, options.scenario)
+    return sweep(
+        options.first,
+        options.schedules,
+        options.processes,
+        options.scenario,
+        minutes=options.minutes,
+        coverage=options.coverage,
+    )
 
 
 if __name__ == "__main__":

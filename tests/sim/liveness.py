@@ -21,8 +21,8 @@ from tests.sim.history import History, Place
 class LogReader(Application):
     """Reads a topic from the log starts, without a group."""
 
-    def __init__(self, cluster: SimCluster) -> None:
-        super().__init__(cluster, "log reader")
+    def __init__(self, cluster: SimCluster, name: str = "log reader") -> None:
+        super().__init__(cluster, name)
         self.found: set[tuple[Place, int]] = set()
         self._consumer: Consumer | None = None
 

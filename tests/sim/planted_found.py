@@ -334,3 +334,10 @@ def patient_fetches(planter: Planter) -> None:
         return original(connection, request, version=version, timeout_ms=timeout_ms)
 
     original = planter.replace(Connection, "send", send)
+
+
+@plant("found: a member waits for the metadata of a removed partition that it reads", aim="swarm")
+def removed_partition_is_awaited(planter: Planter) -> None:
+    from anabranch.clients.consumer.ownership import Ownership
+
+    planter.replace(Ownership, "reads", lambda ownership, partition: False)

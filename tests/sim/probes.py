@@ -244,9 +244,11 @@ class Probes:
         fate, assigned = original(membership, response)
         if fate is HeartbeatOutcome.PROCEED:
             places = tuple((partition.topic, partition.partition) for partition in assigned.partitions)
-            row = Assigned(
-                self._history.tick(), membership.group_id, membership.generation, membership.member_id, places
-            )
+            # In a group of both protocols, the id that a static member gets does not name its instance.
+            instance, member = membership.instance_id, membership.member_id
+            if instance is not None and not member.startswith(f"{instance}-"):
+                member = f"{instance}-{member}"
+            row = Assigned(self._history.tick(), membership.group_id, membership.generation, member, places)
             self._history.assigned.append(row)
             if membership.generation > 1:
                 how = "cooperatively" if membership.cooperative else "eagerly"

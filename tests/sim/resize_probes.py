@@ -76,6 +76,7 @@ class ResizeProbes:
                 tuple(sorted(body.assignment)),
                 retired,
                 body.has_generations,
+                body.topic_id.hex(),
             )
         )
         known = self._stubs.setdefault(name, {})

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tests.sim import assigning, deleting, effects, resizing
+from tests.sim import assigning, deleting, effects, resizing, swarm
 from tests.sim.aims import AIMS
 from tests.sim.assigning import AssigningSchedule
 from tests.sim.deleting import DeletingSchedule
 from tests.sim.resizing import ResizeSchedule
 from tests.sim.schedule import Schedule
+from tests.sim.swarm import SwarmSchedule
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "resize": Scenario(ResizeSchedule, resizing.silent),
     "assigning": Scenario(AssigningSchedule, assigning.silent),
     "deleting": Scenario(DeletingSchedule, deleting.silent),
+    "swarm": Scenario(SwarmSchedule, swarm.silent),
 }
 
 

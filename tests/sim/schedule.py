@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import traceback
 from collections import Counter
@@ -25,6 +26,7 @@ from tests.sim.chores import CHORES, Caretaker
 from tests.sim.clients import EAGER, SLOW, Application, Operator, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Auditor, Copier
+from tests.sim.coverage import Coverage
 from tests.sim.ending import Ending
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
@@ -46,6 +48,8 @@ class Verdict:
     steps: Counter[str]
     simulated_s: float
     resizes: int
+    coverage: Coverage
+    protocols: set[str]
 
     @property
     def fingerprint(self) -> str:
@@ -195,6 +199,18 @@ class Schedule:
             for n in range(1, shape.copiers + 1)
         ]
 
+    @functools.cached_property
+    def coverage(self) -> Coverage:
+        """The pairs of faults, chores and phases of a resize that the schedule met."""
+        return Coverage(self.cluster)
+
+    @property
+    def protocols(self) -> set[str]:
+        """The kinds of clients that read the topic."""
+        return {name for one in self.readers for name in one.protocol_names} | (
+            {"transactions"} if self.copiers else set()
+        )
+
     @property
     def menu(self) -> Mapping[str, Fault]:
         """The faults that there are."""
@@ -225,6 +241,8 @@ class Schedule:
             cluster.steps,
             cluster.now(),
             sum(operator.resized for operator in self.operators),
+            self.coverage,
+            self.protocols,
         )
 
     @property
@@ -244,6 +262,7 @@ class Schedule:
         await cluster.start()
         for operator in self.operators:
             await operator.create()
+        self.caretaker.coverage = self.coverage
         for application in (*self.clients, *self.operators, self.caretaker):
             application.start()
         await asyncio.sleep(0.5)
@@ -278,8 +297,9 @@ class Schedule:
     async def _fault(self, kind: str, happens: Fault) -> None:
         self.busy[kind] = self.busy.get(kind, 0) + 1
         try:
-            if await happens(self):
-                self.cluster.fired[f"fault: {kind}"] += 1
+            with self.coverage.during(kind) as span:
+                span.happened = await happens(self)
+            self.cluster.fired[f"fault: {kind}"] += span.happened
         finally:
             self.busy[kind] -= 1
 

@@ -17,7 +17,7 @@ from tests.sim.elsewhere import fingerprints_elsewhere
 from tests.sim.planted import catch, planted
 from tests.sim.resizing import silent
 
-SCHEDULES = 30
+SCHEDULES = 26
 """`make sim` runs a thousand."""
 AGAIN = 5
 
@@ -37,7 +37,7 @@ def test_schedules_of_resizes_have_no_violation(results: list[Result]) -> None:
             guilty[result.seed] = result.violations[:3]
     assert not guilty, "repeat with: make sim SCENARIO=resize SEED=n"
     assert silent(fired, SCHEDULES) == []
-    assert fired["resize: growth"] + fired["resize: shrink"] > 90
+    assert fired["resize: growth"] + fired["resize: shrink"] > 80
     assert all(fired[f"judged: {one.name}"] >= SCHEDULES for one in INVARIANTS)
 
 

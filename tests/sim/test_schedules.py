@@ -11,7 +11,7 @@ from tests.sim.command import Result, run_many
 from tests.sim.effects import silent
 from tests.sim.elsewhere import fingerprints_elsewhere
 
-SCHEDULES = 30
+SCHEDULES = 26
 """`make sim` runs five hundred."""
 AGAIN = 5
 

@@ -23,8 +23,9 @@ def topic(
     *,
     indices: tuple[int, ...] = (0, 1),
     has_generations: bool = False,
+    topic_id: str = "",
 ) -> None:
-    row = TopicWritten(s.history.tick(), "t", generation, 1, 1, count, plan, indices, {}, has_generations)
+    row = TopicWritten(s.history.tick(), "t", generation, 1, 1, count, plan, indices, {}, has_generations, topic_id)
     s.history.resizes.topics.append(row)
 
 
@@ -212,6 +213,13 @@ def _(s: Story, plan: Plan) -> None:
     topic(s, 1, 2)
 
 
+@case.pair("B21 step-repeated", "one", "another")
+def _(s: Story, topic_id: str) -> None:
+    topic(s, 0, 1, (1, 1, 2), topic_id="one")
+    topic(s, 1, 2, topic_id="one")
+    topic(s, 0, 1, topic_id=topic_id)
+
+
 @case("B21 step-repeated")
 def _() -> tuple[Build, Build]:
     return lambda s: (retired(s), retired(s)), lambda s: (retired(s), retired(s, epoch=4))
@@ -247,6 +255,12 @@ def _() -> tuple[Build, Build]:
 def _(s: Story, has_generations: bool) -> None:
     topic(s, 0, 1, has_generations=True)
     topic(s, 0, 1, (1, 1, 2), has_generations=has_generations)
+
+
+@case.pair("B23 mark-late", "one", "another")
+def _(s: Story, topic_id: str) -> None:
+    topic(s, 0, 1, has_generations=True, topic_id="one")
+    topic(s, 0, 1, topic_id=topic_id)
 
 
 @case.pair("B24 outsider-let-in", True, False)

@@ -1,0 +1,248 @@
+"""The swarm scenario: each seed switches features off, and draws how likely each of the others is.
+
+One distribution for all seeds keeps rare meetings rare: every schedule does a little of everything. Here a seed leaves
+out whole faults, chores and kinds of clients, and prefers some of the rest strongly, so that schedules differ as their
+users do (swarm testing, Groce et al. 2012). It has the faults and chores of all other scenarios: disks and power during
+resizes, reassignments and elections, deletions, retention, quotas, configurations, deleted offsets, recreated topics.
+Groups of all protocols read one topic; a share group reads another one beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from anabranch import Admin
+from anabranch.chaos import second_opinion
+from anabranch.chaos.checkers import data_plane, groups, order
+from anabranch.chaos.share_readers import SHARED
+from anabranch.protocol.errors import ErrorCode
+from tests.sim.administration import as_administrator, delete_offset, throttle
+from tests.sim.aims import Aim
+from tests.sim.assigning import SETTINGS
+from tests.sim.chores import CHORES
+from tests.sim.clients import COOPERATIVE, EAGER, GROUP, TOPIC, Reader
+from tests.sim.deleting import DELETION_FAULTS, GroupHistory
+from tests.sim.effects import missing
+from tests.sim.faults import FAULTS, Fault
+from tests.sim.history import History, OffsetsReset
+from tests.sim.liveness import LogReader
+from tests.sim.resizing import RESIZE_FAULTS, ResizeSchedule, Shape
+from tests.sim.schedule import Verdict
+from tests.sim.sharing import SETTINGS as SHARE_SETTINGS
+from tests.sim.sharing import SharedOperator, SharedWriter, Sharer
+
+PROTOCOLS: Final[Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
+    "eager": (("classic", EAGER),),
+    "cooperative": (("classic", COOPERATIVE),),
+    "consumer": (("consumer", EAGER),),
+    "changing": (("classic", COOPERATIVE), ("consumer", EAGER)),
+}
+"""The protocols and assignors that the members of a group have, in turn."""
+DELIVERY_LIMIT: Final = 5
+LEFT_OUT: Final = ("copier replaced",)
+"""It needs transactions, which deletions of unread records would tear."""
+OWN_CHORES: Final = tuple(name for name in CHORES if name != "delete records")
+"""Records that one group has committed are unread by others: `DELETION_FAULTS` has their deletion."""
+ADMINISTRATION: Final[dict[str, Fault]] = {}
+
+
+def _fault(name: str) -> Any:
+    def enter(function: Any) -> Any:
+        ADMINISTRATION[name] = function
+        return function
+
+    return enter
+
+
+@_fault("a client is throttled")
+async def client_throttled(schedule: SwarmSchedule) -> bool:
+    """By a quota of bytes or of time for all clients, for a while."""
+    cluster, rng = schedule.cluster, schedule.rng
+    name, value = rng.choice(
+        (("producer_byte_rate", 300.0), ("consumer_byte_rate", 500.0), ("request_percentage", 1.0))
+    )
+    done = await as_administrator(cluster, lambda admin: throttle(admin, name, value), within_s=2)
+    await asyncio.sleep(rng.choice((0.5, 2.0)))
+    removed = await as_administrator(cluster, lambda admin: throttle(admin, name, None), within_s=20)
+    return done and removed
+
+
+@_fault("configurations change")
+async def configurations_change(schedule: SwarmSchedule) -> bool:
+    """Segments become short, or replicas may leave the ISR."""
+    cluster, rng = schedule.cluster, schedule.rng
+    name, value = rng.choice((("segment.bytes", "1000"), ("flush.messages", "1"), ("max.message.bytes", "500000")))
+
+    async def change(admin: Admin) -> None:
+        await admin.alter_configs(TOPIC, changes={name: value})
+
+    return await as_administrator(cluster, change, within_s=3)
+
+
+@_fault("offsets are deleted")
+async def offsets_deleted(schedule: SwarmSchedule) -> bool:
+    """Of a group that reads the topic: refused while it has members. Without members it would start over."""
+    cluster, rng = schedule.cluster, schedule.rng
+    group = rng.choice([GROUP, *schedule.further_groups])
+    awake = [one for one in schedule.readers if one.group == group and _is_member(one)]
+    places = [place for place in cluster.assignments() if place[0] == TOPIC]
+    if not awake or not places:
+        return False
+    index = rng.choice(places)[1]
+    answers: list[ErrorCode] = []
+
+    async def ask(admin: Admin) -> None:
+        answers.append(await delete_offset(admin, group, TOPIC, index))
+
+    await as_administrator(cluster, ask, within_s=0)
+    if ErrorCode.NONE in answers:
+        history = schedule.further_groups.get(group, cluster.history)
+        history.resets.append(OffsetsReset(history.tick(), group, {(TOPIC, index): 0}, "ok"))
+    return bool(answers)
+
+
+def _is_member(reader: Reader) -> bool:
+    frozen = reader.process is None or reader.process.frozen
+    return reader.alive and not frozen and reader.consumer is not None and bool(reader.consumer.assignment())
+
+
+@_fault("a client sleeps long")
+async def client_sleeps(schedule: SwarmSchedule) -> bool:
+    """Longer than every timeout of its group and of its requests."""
+    cluster, rng = schedule.cluster, schedule.rng
+    application = rng.choice(schedule.clients)
+    process = application.process
+    if process is None or process.frozen or not process.alive:
+        return False
+    cluster.tell(f"freeze {application.identity} for long")
+    cluster.loop.freeze(process)
+    await asyncio.sleep(rng.uniform(4, 9))
+    if application.process is process:
+        cluster.loop.thaw(process)
+    return True
+
+
+SWARM_FAULTS: Final[dict[str, Fault]] = {
+    name: fault
+    for name, fault in {**FAULTS, **RESIZE_FAULTS, **DELETION_FAULTS, **ADMINISTRATION}.items()
+    if name not in LEFT_OUT
+}
+
+
+def swarm(rng: Any, kinds: list[str]) -> dict[str, float]:
+    """The weights of some of these kinds: how many, and how unequal, the seed decides."""
+    share, bias = rng.choice((0.1, 0.3, 0.6, 0.9)), rng.choice((1, 2, 4))
+    return {kind: rng.random() ** bias for kind in kinds if rng.random() < share}
+
+
+class SwarmSchedule(ResizeSchedule):
+    """One schedule."""
+
+    def __init__(self, seed: int | str, aim: Aim | None = None) -> None:
+        super().__init__(f"swarm-{seed}", aim)
+        self.caretaker.weights = dict(self.shape.chores)
+        self._share()
+        alone = self.cluster.rng("alone").random() < 0.5
+        self.standalone = [LogReader(self.cluster, "standalone")] if alone else []
+
+    @functools.cached_property
+    def further_groups(self) -> Mapping[str, History]:
+        """The groups beside the one that all checkers judge, with what each has seen."""
+        return {name: GroupHistory(self.cluster.history) for name in self._kinds if name != GROUP}
+
+    @functools.cached_property
+    def _kinds(self) -> dict[str, str]:
+        rng = self.cluster.rng("groups")
+        kinds = rng.sample(sorted(PROTOCOLS), rng.choice((1, 2, 3)))
+        return dict(zip((GROUP, "g2", "g3"), kinds, strict=False))
+
+    def _changes(self) -> dict[str, Any]:
+        return {
+            **super()._changes(),
+            **SETTINGS,
+            **SHARE_SETTINGS,
+            "group_share_delivery_count_limit": DELIVERY_LIMIT,
+            "log_retention_check_interval_ms": 300,
+        }
+
+    def _shape_of(self, rng: Any) -> Shape:
+        flushes = rng.random() < 0.3
+        kinds = [kind for kind in SWARM_FAULTS if flushes or kind != "power failure everywhere"]
+        return dataclasses.replace(
+            super()._shape_of(rng),
+            weights=swarm(rng, kinds),
+            chores=swarm(rng, list(OWN_CHORES)),
+            flushes=flushes,
+            copiers=0,
+        )
+
+    def _readers(self) -> list[Reader]:
+        found = []
+        for group, kind in self._kinds.items():
+            rng = self.cluster.rng(f"members-{group}")
+            history = self.further_groups.get(group, self.cluster.history)
+            history.barriers = kind in ("eager", "cooperative")
+            static = rng.random() < 0.3
+            for number in range(rng.choice((1, 2, 3))):
+                protocol, strategy = PROTOCOLS[kind][number % len(PROTOCOLS[kind])]
+                name = f"{group}-reader-{number}"
+                one = Reader(
+                    self.cluster, name, slow=self.shape.slow, group=group, protocol=protocol, strategy=strategy
+                )
+                one.history = history
+                one.instance_id = name if static else None
+                found.append(one)
+        return found
+
+    def _share(self) -> None:
+        """A group shares another topic. A41 is not judged: it needs what leaders know, and a run until all is done."""
+        rng = self.cluster.rng("shares")
+        self.sharers: list[Sharer] = []
+        if rng.random() < 0.5:
+            return
+        history, partitions = self.cluster.history, rng.choice((1, 2))
+        history.unread.add(SHARED)
+        history.shares.delivery_limit = DELIVERY_LIMIT
+        self.operators.append(
+            SharedOperator(
+                self.cluster, [partitions, partitions + 1], pause_s=2, topic=SHARED, name="operator of shares"
+            )
+        )
+        self.writers.append(SharedWriter(self.cluster, "shared-writer", keys=4, pause_s=self.shape.write_pause_s * 2))
+        self.sharers = [Sharer(self.cluster, f"sharer-{n}", content=0.8) for n in range(rng.choice((1, 2)))]
+
+    @property
+    def clients(self) -> list[Any]:
+        return [*super().clients, *self.sharers, *self.standalone]
+
+    @property
+    def protocols(self) -> set[str]:
+        shares, alone = {"share"} if self.sharers else set(), {"standalone"} if self.standalone else set()
+        return super().protocols | shares | alone
+
+    def run(self) -> Verdict:
+        verdict = super().run()
+        checks = {**groups.CHECKERS, **order.CHECKERS, "A4 unseen": data_plane.a4_unseen}
+        for group, history in self.further_groups.items():
+            if verdict.history.complete:
+                history.complete, history.failures = True, []
+                verdict.violations += [
+                    f"{name}: {group}: {row}" for name, judge in checks.items() for row in judge(history)
+                ]
+                verdict.violations += [f"{row} ({group})" for row in second_opinion.judge_again(history)]
+        return verdict
+
+    @property
+    def menu(self) -> Mapping[str, Fault]:
+        return SWARM_FAULTS
+
+
+def silent(fired: Counter[str], schedules: int) -> list[str]:
+    """The faults and chores that never happened."""
+    wanted = [*(f"fault: {name}" for name in SWARM_FAULTS), *(f"chore: {name}" for name in OWN_CHORES)]
+    return missing(wanted, fired, schedules // 4)
