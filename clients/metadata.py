@@ -121,6 +121,13 @@ class ClusterMetadata:
             return NO_LEADER
         return one.leader
 
+    def has_removed(self, topic: str, index: int) -> bool:
+        """Whether a merge has removed the partition. One that never existed may be created soon."""
+        known = self.topics.get(topic)
+        if known is None or known.lineage is None or index in known.partitions:
+            return False
+        return not known.lineage.live(index) and bool(known.lineage.class_generations(index))
+
     def leader_epoch(self, topic: str, index: int) -> int:
         """Return the newest known leader epoch of a partition; -1 for none."""
         one = self.partition(topic, index)
@@ -151,7 +158,8 @@ class ClusterMetadata:
             return "" if known.partitions else f"{topic} has no partitions"
         one = known.partitions.get(index)
         if one is None:
-            return f"{topic} has no partition {index}"
+            removed = ": a merge has removed it" if self.has_removed(topic, index) else ""
+            return f"{topic} has no partition {index}{removed}"
         if one.leader == NO_LEADER:
             return f"{topic}-{index} has no leader"
         if self._is_replaced(topic, one):

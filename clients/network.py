@@ -69,6 +69,10 @@ QUIET_S: Final = 1.0
 Result = TypeVar("Result")
 
 
+class PartitionRemoved(KafkaError):
+    """A merge has removed the partition. The error code is retriable, but a retry does not help."""
+
+
 class Network:
     """One client's connections and metadata. It belongs to one event loop, and does nothing before `start`."""
 
@@ -195,12 +199,18 @@ class Network:
         return self.metadata
 
     async def wait_for_topic(
-        self, topic: str, condition: Callable[[ClusterMetadata], bool], *, timeout_ms: float | None = None
+        self,
+        topic: str,
+        condition: Callable[[ClusterMetadata], bool],
+        *,
+        index: int = -1,
+        timeout_ms: float | None = None,
     ) -> ClusterMetadata:
-        """Refresh until a topic satisfies `condition`.
+        """Refresh until a topic, or its partition `index`, satisfies `condition`.
 
-        Raises `KafkaError` when a response to this call's own request refuses the topic for good; the result of an
-        earlier request may have changed since. The `TimeoutError` describes the topic's problem.
+        Raises `KafkaError` when a response to this call's own request refuses the topic for good, or lacks a partition
+        that a merge has removed; the result of an earlier request may have changed since. The `TimeoutError` describes
+        the topic's problem.
         """
         self.follow(topic)
         started_s = self._loop.time()
@@ -216,6 +226,8 @@ class Network:
             code = metadata.errors.get(topic, ErrorCode.NONE)
             if code in REFUSED_FOR_GOOD and metadata is not before:
                 raise KafkaError(code, topic)
+            if metadata is not before and metadata.has_removed(topic, index):
+                raise PartitionRemoved(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, metadata.obstacle(topic, index))
             return False
 
         try:
@@ -267,13 +279,14 @@ class Network:
         raise error
 
     async def leader_of(self, partition: TopicPartition) -> int:
-        """Return the leader's node id, waiting for one up to the request timeout, as a partition may have been removed.
+        """Return the leader's node id, waiting for one up to the request timeout.
 
-        Raises `KafkaError` if the topic is refused for good, `TimeoutError`.
+        Raises `KafkaError` if the topic is refused for good, `PartitionRemoved`, `TimeoutError`.
         """
         metadata = await self.wait_for_topic(
             partition.topic,
             lambda metadata: metadata.leader(*partition) != NO_LEADER,
+            index=partition.partition,
             timeout_ms=self.config.request_timeout_ms,
         )
         return metadata.leader(*partition)
@@ -361,7 +374,8 @@ class Network:
                 log.debug("retrying: %s", error)
                 self.request_refresh()
             except KafkaError as error:
-                if not error.code.retriable or self._closed or self._loop.time() >= deadline:
+                is_final = isinstance(error, PartitionRemoved) or not error.code.retriable
+                if is_final or self._closed or self._loop.time() >= deadline:
                     raise
                 log.debug("retrying: %s", error)
                 if error.code.invalid_metadata:

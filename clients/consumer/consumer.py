@@ -281,8 +281,8 @@ class Consumer(ConsumerRuntime):
             The offset of the first record that is stored, or will be.
 
         Raises:
-            KafkaError: A topic is refused.
-            TimeoutError: A partition has no leader for `request_timeout_ms`.
+            KafkaError: A topic is refused, or a merge has removed a partition (UNKNOWN_TOPIC_OR_PARTITION).
+            TimeoutError: A partition has no leader for `request_timeout_ms`, or was never there.
         """
         return await self._offsets_at(dict.fromkeys(partitions, EARLIEST))
 
@@ -296,8 +296,8 @@ class Consumer(ConsumerRuntime):
             The high watermark; with "read_committed", where the oldest open transaction begins if that is before it.
 
         Raises:
-            KafkaError: A topic is refused.
-            TimeoutError: A partition has no leader for `request_timeout_ms`.
+            KafkaError: A topic is refused, or a merge has removed a partition (UNKNOWN_TOPIC_OR_PARTITION).
+            TimeoutError: A partition has no leader for `request_timeout_ms`, or was never there.
         """
         return await self._offsets_at(dict.fromkeys(partitions, LATEST))
 
@@ -314,8 +314,8 @@ class Consumer(ConsumerRuntime):
 
         Raises:
             ValueError: A time is negative.
-            KafkaError: A topic is refused.
-            TimeoutError: A partition has no leader for `request_timeout_ms`.
+            KafkaError: A topic is refused, or a merge has removed a partition (UNKNOWN_TOPIC_OR_PARTITION).
+            TimeoutError: A partition has no leader for `request_timeout_ms`, or was never there.
         """
         if any(timestamp_ms < 0 for timestamp_ms in timestamps_ms.values()):
             raise ValueError("a timestamp in ms must not be negative")

@@ -108,7 +108,8 @@ async def find_offsets(
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return the first record at or after each timestamp (ms, LATEST or EARLIEST); None if all are older.
 
-    Waits for leaders as long as for a response, then raises TimeoutError. Raises KafkaError if a topic is refused.
+    Waits for leaders as long as for a response, then raises TimeoutError. Raises KafkaError if a topic is refused, or a
+    partition removed.
     """
 
     async def ask(partition: TopicPartition, at: int) -> OffsetAndTimestamp:

@@ -228,24 +228,20 @@ async def show(
 async def _ends(consumer: Consumer, partitions: tuple[int, ...]) -> Ends:
     """The current end offset of each partition that has records to read. A partition that is removed has none."""
     read = [one for one in consumer.assignment() if not partitions or one.partition in partitions]
-    found = {asyncio.ensure_future(_range(consumer, one)): one for one in read}
-    waiting = set(found)
-    try:
-        while waiting:
-            _, waiting = await asyncio.wait(waiting, timeout=LOOK_MS / 1000)
-            for task in waiting:
-                if found[task].partition not in consumer.partitions_of(found[task].topic):
-                    task.cancel()  # it would wait for a leader until the request timeout
-        ranges = {one: task.result() for task, one in found.items() if not task.cancelled()}
-    finally:
-        for task in found:
-            task.cancel()
-    return {one: end for one, (start, end) in ranges.items() if end > start}
+    ranges = await asyncio.gather(*(_range(consumer, one) for one in read))
+    return {one: end for one, (start, end) in zip(read, ranges, strict=True) if end > start}
 
 
 async def _range(consumer: Consumer, one: TopicPartition) -> tuple[int, int]:
-    """The first offset of a partition, and its end offset."""
-    return (await consumer.beginning_offsets([one]))[one], (await consumer.end_offsets([one]))[one]
+    """The first offset of a partition, and its end offset; the same if it is removed."""
+    from anabranch.protocol.errors import ErrorCode, KafkaError
+
+    try:
+        return (await consumer.beginning_offsets([one]))[one], (await consumer.end_offsets([one]))[one]
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return 0, 0
 
 
 def _has_passed(consumer: Consumer, ends: Ends) -> bool:

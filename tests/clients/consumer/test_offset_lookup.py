@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import KafkaError
-from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic
+from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic, resize
 
 BOTH = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
 MINUTE_MS = 60_000
@@ -99,6 +100,25 @@ async def test_impossible_topic_is_refused_at_once() -> None:
         async with reader(cluster) as consumer:
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
                 await consumer.end_offsets([TopicPartition("no topic", 0)])
+
+
+async def test_partition_that_merge_removed_is_refused_at_once() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin), reader(cluster) as consumer:
+        await make_topic(admin, 2)
+        assert await consumer.end_offsets(BOTH) == {BOTH[0]: 0, BOTH[1]: 0}
+        await admin.create_partitions(TOPIC, 1, allow_shrink=True)
+        await admin.wait_until(lambda metadata: 1 not in metadata.topics[TOPIC].partitions, TOPIC)
+        async with asyncio.timeout(10):
+            for query in (
+                consumer.end_offsets(BOTH),
+                consumer.beginning_offsets(BOTH),
+                consumer.offsets_for_times(dict.fromkeys(BOTH, BEGAN_MS)),
+                admin.delete_records({BOTH[1]: 0}),
+            ):
+                with pytest.raises(KafkaError, match=r"UNKNOWN_TOPIC.* has no partition 1: a merge has removed it$"):
+                    await query
+        await resize(admin, 2)
+        assert await consumer.end_offsets(BOTH) == {BOTH[0]: 0, BOTH[1]: 0}, "it is there again"
 
 
 async def test_reset_by_duration_starts_at_first_record_within_duration() -> None:
