@@ -8,7 +8,6 @@ Pure.
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -107,11 +106,6 @@ class RequestView:
     def of(self, request: DecodedRequest) -> RequestView:
         """Return a view of the remaining part of the request."""
         return RequestView(request, self.peer, self.number, self.at)
-
-    def forget_body(self) -> None:
-        """Read all properties, then drop the body with its bytes."""
-        _ = self.rows, self.between_brokers
-        self.request = dataclasses.replace(self.request, body=None)
 
     def look_up_topics(self, message: Any) -> None:
         """Look up the topics that a request or response names by id alone, for a context that remembers names."""

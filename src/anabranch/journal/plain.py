@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.config.listeners import base_name
@@ -15,6 +15,13 @@ from anabranch.protocol.wire import Kind, WireField, fields_of
 BYTES_SHOWN: Final = 64
 HEADER_BYTES: Final = 61
 MAGIC_AT: Final = 16
+
+
+class RecordsHead(NamedTuple):
+    """The size of records, and the bytes of the first header."""
+
+    size_bytes: int
+    header: bytes
 
 
 def plain(message: Any, version: int) -> dict[str, Any]:
@@ -77,11 +84,12 @@ def _conversion(field: WireField, version: int) -> Convert:
             return int
 
 
-def records(data: Buffer) -> dict[str, Any]:
+def records(data: Buffer | RecordsHead) -> dict[str, Any]:
     """The size of records, and the header of the first batch."""
-    fields: dict[str, Any] = {"bytes": len(data)}
-    if len(data) >= HEADER_BYTES and data[MAGIC_AT] == 2:
-        head = read_header(data)
+    size_bytes, header = data if isinstance(data, RecordsHead) else (len(data), data)
+    fields: dict[str, Any] = {"bytes": size_bytes}
+    if len(header) >= HEADER_BYTES and header[MAGIC_AT] == 2:
+        head = read_header(header)
         fields |= {
             "base_offset": head.base_offset,
             "records": head.record_count,
@@ -106,6 +114,24 @@ def records_bytes(message: Any) -> int:
             for one in value if is_array else (value,):
                 total += records_bytes(one)
     return total
+
+
+def without_records(message: Any) -> Any:
+    """Return a copy of a message with heads in place of its record batches: they keep no memory of logs and frames."""
+    kind = type(message)
+    stripped: Any = object.__new__(kind)
+    for name in kind.__slots__:
+        setattr(stripped, name, getattr(message, name))
+    for name, nested, is_array in _ways(kind):
+        value = getattr(message, name)
+        if value is None:
+            continue
+        if nested is None:
+            value = RecordsHead(len(value), bytes(value[:HEADER_BYTES]))
+        else:
+            value = [without_records(one) for one in value] if is_array else without_records(value)
+        setattr(stripped, name, value)
+    return stripped
 
 
 def holds_records(message: type[Any]) -> bool:

@@ -53,7 +53,7 @@ def test_produce_is_recorded_without_record_bytes() -> None:
     assert not is_about(one, between_brokers=True) and not is_about(one, api=("Fetch",))
 
 
-def produce(content: bytes) -> ProduceRequest:
+def produce(content: bytes | memoryview) -> ProduceRequest:
     data = TopicProduceData(name="a", partition_data=[PartitionProduceData(index=3, records=content)])
     return ProduceRequest(acks=1, timeout_ms=5, topic_data=[data])
 
@@ -61,8 +61,10 @@ def produce(content: bytes) -> ProduceRequest:
 def test_large_request_with_records_does_not_keep_its_frame() -> None:
     rows = {}
     for size_bytes in (KEPT_BYTES, KEPT_BYTES + 1):
-        one = entry("Produce", 9, produce(b"x" * size_bytes))
-        assert (one.view.request.body is None) == (size_bytes > KEPT_BYTES)
+        frame = bytearray(b"x" * size_bytes)
+        one = entry("Produce", 9, produce(memoryview(frame)))
+        if size_bytes > KEPT_BYTES:
+            frame.clear()  # BufferError if a view of it is left
         assert is_about(one, topic=("a",), partition=(3,)) and not is_about(one, partition=(4,))
         rows[size_bytes] = one.row()["request"]
     assert rows[KEPT_BYTES] is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from anabranch.journal.plain import holds_records, plain, records
+from anabranch.journal.plain import holds_records, plain, records, records_bytes, without_records
 from anabranch.protocol.apis.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -12,7 +12,7 @@ from anabranch.protocol.apis.incremental_alter_configs import (
 )
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from anabranch.protocol.apis.produce import ProduceRequest
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import BY_NAME
@@ -24,6 +24,16 @@ def test_every_message_is_converted_to_json() -> None:
         request = request_of(api, version)
         fields = plain(request.body, version)
         assert json.loads(json.dumps(fields)) == fields
+
+
+def test_message_without_records_is_converted_as_with_them_and_is_not_changed() -> None:
+    builder = BatchBuilder()
+    builder.append(b"key", b"value", (), 1)
+    partition = PartitionProduceData(index=3, records=builder.build())
+    message = ProduceRequest(acks=1, timeout_ms=5, topic_data=[TopicProduceData(name="a", partition_data=[partition])])
+    stripped = without_records(message)
+    assert plain(stripped, 9) == plain(message, 9)
+    assert stripped != message and records_bytes(message) == len(builder.build())
 
 
 def test_fields_are_those_of_the_version() -> None:
