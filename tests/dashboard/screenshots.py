@@ -58,6 +58,37 @@ def views(page: Page, control: ControlClient) -> None:
     control.nodes[3].start()
 
 
+def dialogs(page: Page, control: ControlClient) -> None:
+    """The dialogs that have many fields."""
+    order = '{"order": 42, "state": "paid", "items": [{"sku": "A1", "count": 2}, {"sku": "B7", "count": 1}]}'
+    control.produce(
+        "clicks", order, key="42", partition=0, headers=[("trace", "ab-cd"), ("content-type", "application/json")]
+    )
+    page.open("topics/clicks")
+    page.click("Records of clicks-0")
+    page.type("find-header", "trace=ab")
+    page.click("Find", "dialog")
+    page.see("dialog .pill", "2 headers")
+    page.click(page.see("dialog td button").accessible_name, "dialog")
+    page.see("dialog .found pre", '"order": 42')
+    photograph(page, "records")
+    page.click("Close", "dialog")
+    for view, button, name in (("rules", "New rule…", "rule"), ("cluster", "Clock…", "clock")):
+        page.go(view)
+        page.click(button)
+        page.see("dialog button")
+        photograph(page, name)
+        page.click("Close", "dialog")
+    page.go("cluster")
+    page.click("Snapshots…")
+    page.type("name", "before the merge")
+    page.click("Take", "dialog")
+    page.see("dialog td", "before the merge")
+    photograph(page, "snapshots")
+    page.click("Forget", "dialog")
+    page.click("Close", "dialog")
+
+
 def dark_and_small(page: Page) -> None:
     """The river at night, and in the hand."""
     page.scheme("dark")
@@ -94,6 +125,7 @@ def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     with elsewhere() as url, browser() as page:
         views(page.at(url), ControlClient(url))
+        dialogs(page.at(url), ControlClient(url))
         story(page.at(url))
         dark_and_small(page.at(url))
     return 0

@@ -91,6 +91,7 @@ def test_topics_records_and_resizes_are_managed(page: Page, lively: str) -> None
     page.click("Write", "dialog")
     page.see("dialog td", '{"hello": 1}')
     page.see("dialog .pill", "1 header")
+    page.see("dialog [role=status]", "1 record, newest first")
     (record,) = control.records("made-here", 1)
     assert (record["value"], record["headers"]) == ('{"hello": 1}', [["trace", "ab-cd"]])
     page.click("All of 1@0", "dialog")

@@ -3,7 +3,7 @@ import { act, ask, python } from "../act.js";
 import { html, useEffect, useState } from "../lib.js";
 import { pretty, readHeaders, shown, withZone } from "../record_text.js";
 import { reason, store } from "../store.js";
-import { Dialog, number, Pill } from "../ui.js";
+import { Dialog, number, Pill, plural } from "../ui.js";
 
 const FIELDS = [
   ["key", "key has", "customer-7"], ["value", "value has", '"amount"'], ["header", "header", "trace or trace=ab"],
@@ -59,7 +59,7 @@ export function Records({ topic, partition, onClose }) {
     <div class="scroll found" tabindex="0" role="region" aria-label="Records"><table><thead><tr><th>time</th><th class="num">partition</th><th class="num">offset</th><th>key</th><th>value</th></tr></thead>
       ${rows.map((one) => html`<${Row} key=${place(one)} one=${one} />`)}</table>
       ${!rows.length && !busy && html`<p class="muted">${before ? "No record in what was read so far is like this." : "No record is like this."}</p>`}</div>
-    <div class="buttons"><small style="margin-right:auto" role="status">${busy ? "reading…" : `${number(rows.length)} records, newest first`}</small>${before && html`<button disabled=${busy} onClick=${() => look(true)}>Older ones</button>`}</div>
+    <div class="buttons"><small style="margin-right:auto" role="status">${busy ? "reading…" : `${plural(rows.length, "record")}, newest first`}</small>${before && html`<button disabled=${busy} onClick=${() => look(true)}>Older ones</button>`}</div>
     <${Write} topic=${topic} partition=${partition} path=${`${path}/records`} onDone=${() => look(false)} /><//>`;
 }
 
