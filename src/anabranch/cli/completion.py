@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from anabranch.cli.context_store import chosen_token, current_context, read_contexts
+from anabranch.cli.context_store import chosen_ca, chosen_token, current_context, read_contexts
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -196,7 +196,8 @@ def _control_rows(ctx: click.Context, path: str) -> list[dict[str, Any]]:
         from anabranch.control.client import ControlClient
 
         url = ctx.params.get("url") or current_context().control
-        client = ControlClient(url, chosen_token(ctx.params.get("token") or ""))
+        ca_file = chosen_ca(ctx.params.get("ca_file") or "")
+        client = ControlClient(url, chosen_token(ctx.params.get("token") or ""), ca_file)
         rows: list[dict[str, Any]] = client.ask("GET", path, patience_s=PATIENCE_S)
         return rows
     return []

@@ -61,9 +61,20 @@ def command() -> None:
 )
 @click.option("--control", default=CONTROL_DEFAULT, show_default=True, metavar="URL", help="Its control plane.")
 @click.option("--control-token", default="", help="The token of its control plane.")
+@click.option(
+    "--control-ca",
+    type=click.Path(dir_okay=False, exists=True, resolve_path=True),
+    help="The CA file of its https URL.",
+)
 @click.option("--replace", "is_replaced", is_flag=True, help="Replace a context of this name, with its credentials.")
 def create(
-    name: str, bootstrap: str, command_config: Path | None, control: str, control_token: str, is_replaced: bool
+    name: str,
+    bootstrap: str,
+    command_config: Path | None,
+    control: str,
+    control_token: str,
+    control_ca: str | None,
+    is_replaced: bool,
 ) -> None:
     """Create the context NAME."""
     from anabranch.broker.config.properties_file import properties_in
@@ -82,7 +93,7 @@ def create(
             security_of(properties)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from None
-    made = Context(bootstrap, properties, control, control_token)
+    made = Context(bootstrap, properties, control, control_token, control_ca or "")
     write_contexts(replace(contexts, by_name={**contexts.by_name, name: made}))
     click.echo(f"context {name} is in {contexts_file()}")
 

@@ -30,6 +30,8 @@ class Context:
     client_properties: Mapping[str, str] = field(default_factory=dict)
     control: str = CONTROL_DEFAULT
     control_token: str = ""
+    control_ca: str = ""
+    """The file of the CA of its control plane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,10 @@ def chosen_token(token: str) -> str:
     if token or not is_from_context(click.get_current_context(), "url"):
         return token
     return current_context().control_token
+
+
+def chosen_ca(ca_file: str) -> str:
+    """The CA file of this command: the given one, else the current context's if the control plane is its own."""
+    if ca_file or not is_from_context(click.get_current_context(), "url"):
+        return ca_file
+    return current_context().control_ca

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from anabranch.cli import completion, control_serve
+from anabranch.cli import completion, control_serve, control_tls
 from anabranch.cli.command_group import CommandGroup
-from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_token, current_context
+from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_ca, chosen_token, current_context
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import has_headings
 
@@ -41,12 +41,14 @@ token = click.option(
 
 
 @contextlib.contextmanager
-def open_client(url: str, token: str) -> Iterator[ControlClient]:
+def open_client(url: str, token: str, ca_file: str = "") -> Iterator[ControlClient]:
     """Connect to the control plane; a refusal or failed connection becomes one line and exit code 1."""
-    from anabranch.control.client import ControlClient, ControlError
+    from anabranch.control.client import ControlClient, ControlError, NotTrusted
 
     try:
-        yield ControlClient(url, token)
+        yield ControlClient(url, token, ca_file)
+    except NotTrusted as error:
+        raise click.ClickException(f"{error}; see --control-ca") from None
     except ControlError as error:
         raise click.ClickException(str(error)) from None
     except BrokenPipeError:
@@ -56,13 +58,14 @@ def open_client(url: str, token: str) -> Iterator[ControlClient]:
 
 
 def with_control(function: Callable[..., None]) -> Callable[..., None]:
-    """Pass a command a `ControlClient`, made from the options --control and --control-token."""
+    """Pass a command a `ControlClient`, made from the options --control, --control-token and --control-ca."""
 
     @url
     @token
+    @control_tls.CA
     @functools.wraps(function)
-    def connect(*, url: str, token: str, **options: Any) -> None:
-        with open_client(url, chosen_token(token)) as control:
+    def connect(*, url: str, token: str, ca_file: str, **options: Any) -> None:
+        with open_client(url, chosen_token(token), chosen_ca(ca_file)) as control:
             function(control, **options)
 
     return connect

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli import control_tls
 from anabranch.cli.start_errors import cannot_start
 from anabranch.runtime.runner import LOG_LEVELS, StopSignal, run
 
 if TYPE_CHECKING:
+    import ssl
+
+    from anabranch.clients.security import Security
     from anabranch.control.endpoint import ControlEndpoint
 
 
@@ -25,6 +29,8 @@ Examples:
   anabranch control serve --zookeeper 127.0.0.1:2181 --control 127.0.0.1:9190
   anabranch control kill 2
   anabranch control serve --zookeeper zk:2181 --control 0.0.0.0:9190 --control-token secret --token-file agents.token
+  anabranch control serve --zookeeper zk:2181 --control 127.0.0.1:9190 --control-certificate front.pem
+      --token-file agents.token --ca-file ca.pem --command-config client.properties        with TLS everywhere
 """,
 )
 @click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ZooKeeper of the cluster.")
@@ -38,15 +44,36 @@ Examples:
     metavar="TOKEN",
     help="The token of this control plane; required for non-loopback addresses.",
 )
+@control_tls.CERTIFICATE
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
     help="A file with the token of the nodes' agents, which only its owner can read.",
 )
 @click.option(
+    "--ca-file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="The PEM file of the CA that the agents are verified by. With it, agents without TLS are refused.",
+)
+@click.option(
+    "--command-config",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="A file of Kafka's client properties, for the first listeners of the nodes.",
+)
+@click.option(
     "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
 )
-def command(zookeeper: str, control: str, control_token: str | None, token_file: str | None, log_level: str) -> None:
+def command(
+    zookeeper: str,
+    control: str,
+    control_token: str | None,
+    control_certificate: str | None,
+    token_file: str | None,
+    ca_file: str | None,
+    command_config: Path | None,
+    log_level: str,
+) -> None:
     """Control the nodes that were started with --control, as one cluster.
 
     The agents are found in ZooKeeper. Another front is refused while this one runs.
@@ -55,11 +82,11 @@ def command(zookeeper: str, control: str, control_token: str | None, token_file:
     from anabranch.control.front.discovered_front import NoFront
     from anabranch.controller.zk.session import ZkError
 
-    token = agents_token(token_file)
+    token, tls, security = agents_token(token_file), agents_tls(ca_file), cluster_security(command_config)
     try:
-        endpoint = make_control_endpoint(control, control_token)
+        endpoint = make_control_endpoint(control, control_token, certificate=control_certificate)
         assert endpoint is not None, "--control is required"
-        run(lambda: serve(zookeeper, token, endpoint), log_level=log_level)
+        run(lambda: serve(zookeeper, token, endpoint, tls, security), log_level=log_level)
     except NoFront as error:
         raise click.ClickException(str(error)) from None
     except (ZkError, OSError, TimeoutError) as error:
@@ -81,13 +108,40 @@ def agents_token(path: str | None) -> str:
     return token
 
 
-async def serve(zookeeper: str, token: str, endpoint: ControlEndpoint) -> None:
+def agents_tls(ca_file: str | None) -> ssl.SSLContext | None:
+    """The TLS context for agents; None without a file. Raises UsageError."""
+    if ca_file is None:
+        return None
+    from anabranch.control.tls import trusting_context
+
+    try:
+        return trusting_context(ca_file)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f"--ca-file {ca_file}: {error}") from None
+
+
+def cluster_security(command_config: Path | None) -> Security | None:
+    """The credentials for the nodes' listeners; None without a file. Raises UsageError."""
+    if command_config is None:
+        return None
+    from anabranch.broker.config.properties_file import properties_in
+    from anabranch.clients.security_config import security_of
+
+    try:
+        return security_of(properties_in(command_config.read_text()))
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f"--command-config {command_config}: {error}") from None
+
+
+async def serve(
+    zookeeper: str, token: str, endpoint: ControlEndpoint, tls: ssl.SSLContext | None, security: Security | None
+) -> None:
     """Serve the control plane until a signal."""
     from anabranch.cli.process_clusters import front_routes
     from anabranch.control.front.discovered_front import discovered_front
 
     stop = StopSignal()
-    async with discovered_front(zookeeper, token) as front, endpoint.serve(front, front_routes):
+    async with discovered_front(zookeeper, token, tls, security) as front, endpoint.serve(front, front_routes):
         nodes = ",".join(map(str, front.links))
         sys.stdout.write(f"ready nodes={nodes} control={endpoint.url}\n")
         sys.stdout.flush()

@@ -24,7 +24,7 @@ from anabranch.broker.node.start_settings import (
     zookeeper_login,
 )
 from anabranch.broker.profiles.profile_choice import versions_of
-from anabranch.cli import completion
+from anabranch.cli import completion, control_tls
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.start_errors import cannot_start
 from anabranch.protocol.host_port import ADVICE, bracket, format_host_port, parse_host, parse_host_port
@@ -116,6 +116,7 @@ Examples:
     metavar="TOKEN",
     help="The token of the control agent; required for non-loopback addresses.",
 )
+@control_tls.CERTIFICATE
 @click.option(
     "--control-journal",
     default=0,
@@ -147,6 +148,7 @@ def command(
     metrics_port: int | None,
     control: str | None,
     control_token: str | None,
+    control_certificate: str | None,
     control_journal: int,
     control_frames: bool,
     log_level: str,
@@ -180,7 +182,9 @@ def command(
         )
         check_reachable(settings)
         warn_of_open_doors(settings)
-        endpoint = control_endpoint(control, control_token, control_journal, frames=control_frames)
+        endpoint = control_endpoint(
+            control, control_token, control_journal, frames=control_frames, certificate=control_certificate
+        )
         run(lambda: serve(settings, zookeeper, metrics_port, endpoint), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
@@ -210,14 +214,14 @@ def place(text: str) -> tuple[str, int]:
 
 
 def control_endpoint(
-    control: str | None, token: str | None, journal_size: int, *, frames: bool
+    control: str | None, token: str | None, journal_size: int, *, frames: bool, certificate: str | None
 ) -> ControlEndpoint | None:
     """Create the endpoint of the control agent, if an option asks for it. Raises UsageError for conflicting options."""
-    if not (control or token or journal_size or frames):
+    if not (control or token or journal_size or frames or certificate):
         return None
     from anabranch.control.endpoint import make_control_endpoint
 
-    return make_control_endpoint(control, token, journal_size, frames=frames)
+    return make_control_endpoint(control, token, journal_size, frames=frames, certificate=certificate)
 
 
 @contextlib.asynccontextmanager

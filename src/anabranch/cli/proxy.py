@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli import control_tls
 from anabranch.cli.start_errors import cannot_start
 from anabranch.runtime.runner import LOG_LEVELS, StopSignal, run
 
@@ -75,6 +76,7 @@ Examples:
     metavar="TOKEN",
     help="The token of the control plane; required for non-loopback addresses.",
 )
+@control_tls.CERTIFICATE
 @click.option(
     "--control-journal", default=0, type=click.IntRange(0), metavar="N", help="Keep the last N exchanges of clients."
 )
@@ -93,6 +95,7 @@ def command(
     config_file: str | None,
     control: str | None,
     control_token: str | None,
+    control_certificate: str | None,
     control_journal: int,
     control_frames: bool,
     rules: str | None,
@@ -124,7 +127,9 @@ def command(
             journal_size=control_journal,
             frames=control_frames,
         )
-        control_endpoint = make_control_endpoint(control, control_token, control_journal, frames=control_frames)
+        control_endpoint = make_control_endpoint(
+            control, control_token, control_journal, frames=control_frames, certificate=control_certificate
+        )
         run(lambda: serve(settings, control_endpoint, rules), log_level=log_level)
     except (ConfigError, ValueError) as error:
         raise click.UsageError(str(error)) from None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from anabranch.cli import completion
-from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_token, is_from_context
+from anabranch.cli import completion, control_tls
+from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_ca, chosen_token, is_from_context
 from anabranch.cli.control import open_client, token, url
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ Examples:
 @click.option("--own", is_flag=True, help="On a cluster of its own, whatever the current context is.")
 @url
 @token
-def command(story: str | None, every: bool, wait: bool, own: bool, url: str, token: str) -> None:
+@control_tls.CA
+def command(story: str | None, every: bool, wait: bool, own: bool, url: str, token: str, ca_file: str) -> None:
     """Play the tour: a leader dies, a controller becomes a zombie, a topic splits and merges in order.
 
     Each story acts on a real cluster: one that was started with `up --control`, if --control or the current context
@@ -55,7 +56,7 @@ def command(story: str | None, every: bool, wait: bool, own: bool, url: str, tok
     if from_context and url != CONTROL_DEFAULT and not own:
         click.echo(f"on the cluster of the current context, {url}; --own plays on another", err=True)
     is_remote = url != CONTROL_DEFAULT or not from_context
-    with open_client(url, chosen_token(token)) if is_remote and not own else _own_cluster() as control:
+    with _client(url, token, ca_file) if is_remote and not own else _own_cluster() as control:
         stories = {one["story"]: one for one in control.tour.stories}
         if story is None and not every:
             _list(stories)
@@ -68,6 +69,10 @@ def command(story: str | None, every: bool, wait: bool, own: bool, url: str, tok
         held = [_tell(console, control, stories[one], wait=wait) for one in (stories if every else [str(story)])]
     if not all(held):
         raise click.ClickException("a claim of a story was false")
+
+
+def _client(url: str, token: str, ca_file: str) -> contextlib.AbstractContextManager[ControlClient]:
+    return open_client(url, chosen_token(token), chosen_ca(ca_file))
 
 
 @contextlib.contextmanager

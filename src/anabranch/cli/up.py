@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from anabranch.cli import completion
+from anabranch.cli import completion, control_tls
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.options_file import options_file
 from anabranch.cli.start_errors import cannot_start
@@ -128,6 +128,7 @@ Examples:
     metavar="TOKEN",
     help="The token of the control plane; required for non-loopback addresses.",
 )
+@control_tls.CERTIFICATE
 @click.option(
     "--control-journal",
     default=0,
@@ -184,6 +185,7 @@ def command(
     metrics_port: int | None,
     control: str | None,
     control_token: str | None,
+    control_certificate: str | None,
     control_journal: int,
     control_frames: bool,
     control_file_mib: int,
@@ -222,6 +224,7 @@ def command(
             control_journal,
             frames=control_frames,
             file_bytes_max=control_file_mib << 20,
+            certificate=control_certificate,
         )
         if processes:
             options |= {"zookeeper": zookeeper, "metrics_port": metrics_port, "endpoint": listen()}
@@ -312,14 +315,14 @@ def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
 
 
 def control_endpoint(
-    control: str | None, token: str | None, journal_size: int, *, frames: bool = False, file_bytes_max: int
+    control: str | None, token: str | None, journal_size: int, **options: Any
 ) -> ControlEndpoint | None:
     """Create the control endpoint, if an option asks for it. Raises UsageError for conflicting options."""
-    if not control and not token and not journal_size and not frames:
+    if not (control or token or journal_size or options["frames"] or options["certificate"]):
         return None
     from anabranch.control.endpoint import make_control_endpoint
 
-    return make_control_endpoint(control, token, journal_size, frames=frames, file_bytes_max=file_bytes_max)
+    return make_control_endpoint(control, token, journal_size, **options)
 
 
 def clock_pace(clock: str | None, control: str | None) -> float | None:

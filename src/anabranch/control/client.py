@@ -8,7 +8,10 @@ control.wait_for(topic="orders", isr="2+")
 from __future__ import annotations
 
 import contextlib
+import functools
+import http.client
 import json
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.control.control_error import ControlError as ControlError
+from anabranch.control.control_error import NotTrusted as NotTrusted
 from anabranch.protocol.suggestion import suggest_arguments
 
 if TYPE_CHECKING:
@@ -119,11 +123,25 @@ class ControlClient:
     Args:
         url: The root URL, as in the ready line: "http://HOST:PORT", or only "HOST:PORT".
         token: The token, as given to `--control-token`.
+        ca_file: A PEM file of the CA that "https://HOST:PORT" is verified by; left out, the system's CAs.
     """
 
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", ca_file: str = "") -> None:
         self._url = (url if "://" in url else f"http://{url}").rstrip("/")
+        self._ca_file = ca_file
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    @functools.cached_property
+    def _tls(self) -> ssl.SSLContext | None:
+        """The TLS context of a URL with https. Raises NotTrusted."""
+        if not self._url.startswith("https://"):
+            return None
+        from anabranch.control.tls import trusting_context
+
+        try:
+            return trusting_context(self._ca_file)
+        except (ValueError, OSError) as error:
+            raise NotTrusted(f"the CA file {self._ca_file} is not read: {error}") from None
 
     @property
     def nodes(self) -> Mapping[int, NodeControl]:
@@ -316,7 +334,7 @@ class ControlClient:
         """Iterate over the events after an event number, past and future, until the cluster ends."""
         headers = self._headers | {"Accept": "text/event-stream"}
         request = urllib.request.Request(f"{self._url}/v1/events?after={after}", headers=headers)
-        with urllib.request.urlopen(request) as answer:
+        with self._open(request, None) as answer:
             for line in answer:
                 if line.startswith(b"data: "):
                     yield json.loads(line[6:])
@@ -330,22 +348,39 @@ class ControlClient:
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
+        with self._open(request, patience_s) as answer:
+            content = answer.read()
+            return json.loads(content) if answer.headers.get_content_type() == "application/json" else content
+
+    @contextlib.contextmanager
+    def _open(self, request: urllib.request.Request, patience_s: float | None) -> Iterator[http.client.HTTPResponse]:
+        """Send a request; the block reads the response. Raises as `ask`."""
         try:
-            with urllib.request.urlopen(request, timeout=patience_s) as answer:
-                content = answer.read()
-                return json.loads(content) if answer.headers.get_content_type() == "application/json" else content
+            with urllib.request.urlopen(request, timeout=patience_s, context=self._tls) as answer:
+                yield answer
         except urllib.error.HTTPError as refused:
             with refused:
                 content = refused.read()
-            try:
-                reason = str(json.loads(content)["error"])
-            except (ValueError, KeyError, TypeError):
-                reason = content.decode(errors="replace")
-            raise ControlError(refused.code, reason) from None
+            raise ControlError(refused.code, _reason_in(content)) from None
         except urllib.error.URLError as error:
+            if isinstance(error.reason, ssl.SSLError):
+                from anabranch.control.tls import reason_of
+
+                raise NotTrusted(f"cannot connect to {self._url}: {reason_of(error.reason)}") from None
             raise ConnectionError(f"cannot connect to {self._url}: {error.reason}") from None
         except TimeoutError:
             raise ConnectionError(f"no response from {self._url} within {patience_s:g} s") from None
+        except http.client.RemoteDisconnected:
+            from anabranch.control.tls import PERHAPS_TLS
+
+            raise ConnectionError(f"{self._url}: {PERHAPS_TLS}") from None
+
+
+def _reason_in(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["error"])
+    except (ValueError, KeyError, TypeError):
+        return content.decode(errors="replace")
 
 
 def _path_of(topic: str) -> str:

@@ -1,6 +1,10 @@
-"""The exception for requests that the control plane refuses."""
+"""The exceptions of clients of the control plane."""
 
 from __future__ import annotations
+
+
+class NotTrusted(ConnectionError):
+    """The TLS handshake with the control plane failed; the message says why."""
 
 
 class ControlError(RuntimeError):

@@ -30,6 +30,8 @@ from anabranch.protocol.host_port import connectable, format_host_port, parse_ho
 from anabranch.runtime.sockets import family_of
 
 if TYPE_CHECKING:
+    import ssl
+
     from anabranch.cluster.in_process import Cluster
     from anabranch.control.controlled_cluster import Controllable
     from anabranch.control.route import Route
@@ -76,6 +78,7 @@ class ControlEndpoint:
         *,
         frames: bool = False,
         file_bytes_max: int = FILE_BYTES_MAX,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._listener = socket.create_server((address.host, address.port), family=family_of(address.host))
         self._listener.setblocking(False)
@@ -84,16 +87,21 @@ class ControlEndpoint:
         self.journal_size = journal_size
         self.frames = frames
         self._file_bytes_max = file_bytes_max
+        self._tls = tls
 
     @property
     def url(self) -> str:
         """The root URL, which a browser on this machine can open."""
-        return f"http://{format_host_port(connectable(self._host), self._listener.getsockname()[1])}"
+        return self._url_with(connectable(self._host))
 
     def url_for(self, host: str) -> str:
         """The root URL for other machines; `host` replaces a wildcard address."""
         reachable = self._host if connectable(self._host) == self._host else host
-        return f"http://{format_host_port(reachable, self._listener.getsockname()[1])}"
+        return self._url_with(reachable)
+
+    def _url_with(self, host: str) -> str:
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{format_host_port(host, self._listener.getsockname()[1])}"
 
     @contextlib.asynccontextmanager
     async def open(self, cluster: Cluster, clock: ClusterClock | None = None) -> AsyncIterator[None]:
@@ -143,6 +151,7 @@ class ControlEndpoint:
             self.journal_size,
             frames=self.frames,
             file_bytes_max=self._file_bytes_max,
+            tls=self._tls,
         )
         async with cluster if clock is None else clock.running(cluster), endpoint.open(cluster, clock):
             yield endpoint.url
@@ -178,8 +187,10 @@ class ControlEndpoint:
                 await asyncio.sleep(LOAD_AGAIN_S)
             else:
                 break
-        options: dict[str, Any] = {"routes": routes} if routes else {}
-        server = ControlServer(controlled, self._listener, self._token, file_bytes_max=self._file_bytes_max, **options)
+        options: dict[str, Any] = {"file_bytes_max": self._file_bytes_max, "tls": self._tls}
+        if routes:
+            options["routes"] = routes
+        server = ControlServer(controlled, self._listener, self._token, **options)
         try:
             await server.start()
             await asyncio.get_running_loop().create_future()
@@ -199,12 +210,13 @@ def make_control_endpoint(
     *,
     frames: bool = False,
     file_bytes_max: int = FILE_BYTES_MAX,
+    certificate: str | None = None,
 ) -> ControlEndpoint | None:
     """Create the endpoint for the options. Raises UsageError if they conflict, OSError if the port is taken."""
     if address_text is None:
         is_token_given = bool(token) and not _is_from_environment("control_token")
-        if is_token_given or journal_size or frames:
-            name = "token" if is_token_given else "journal" if journal_size else "frames"
+        options = {"token": is_token_given, "certificate": certificate, "journal": journal_size, "frames": frames}
+        if name := next((name for name, given in options.items() if given), ""):
             raise click.UsageError(f"--control-{name} needs --control")
         return None
     if frames and not journal_size:
@@ -214,7 +226,19 @@ def make_control_endpoint(
         raise click.UsageError(f"--control {address_text}: a non-loopback address needs --control-token TOKEN")
     if importlib.util.find_spec("aiohttp") is None:
         raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
-    return ControlEndpoint(address, token or "", journal_size, frames=frames, file_bytes_max=file_bytes_max)
+    tls = None if certificate is None else _serving_context(certificate)
+    return ControlEndpoint(address, token or "", journal_size, frames=frames, file_bytes_max=file_bytes_max, tls=tls)
+
+
+def _serving_context(certificate: str) -> ssl.SSLContext:
+    """The TLS context of `--control-certificate`. Raises UsageError."""
+    from anabranch.control.tls import serving_context
+
+    try:
+        return serving_context(certificate)
+    except (ValueError, OSError) as error:
+        reason = str(error).removeprefix(f"ssl.keystore.location={certificate}: ")
+        raise click.UsageError(f"--control-certificate {certificate}: {reason}") from None
 
 
 def _is_from_environment(option: str) -> bool:

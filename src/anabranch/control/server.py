@@ -16,6 +16,7 @@ import ipaddress
 import json
 import logging
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, get_type_hints
@@ -78,8 +79,10 @@ class ControlServer:
         token: str = "",
         routes: Sequence[Route] = ROUTES,
         file_bytes_max: int = FILE_BYTES_MAX,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Create the server; a cluster has a dashboard, too."""
+        self._tls = tls
         self._routes = routes
         self._streams = {"/v1/events": self._follow}
         self._feed: Feed | None = None
@@ -120,7 +123,7 @@ class ControlServer:
     async def start(self) -> None:
         """Start serving, beginning with connections that already wait."""
         await self._runner.setup()
-        await web.SockSite(self._runner, self._listener).start()
+        await web.SockSite(self._runner, self._listener, ssl_context=self._tls).start()
 
     async def stop(self) -> None:
         """Stop serving, and end the open requests."""
@@ -213,7 +216,8 @@ class ControlServer:
         if session is None:
             return _refusal(401, "wrong token; see --control-token")
         response = web.json_response({})
-        response.set_cookie(self._admission.cookie, session, httponly=True, samesite="Strict", path="/")
+        is_tls = self._tls is not None
+        response.set_cookie(self._admission.cookie, session, httponly=True, samesite="Strict", path="/", secure=is_tls)
         return response
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:

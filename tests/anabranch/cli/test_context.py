@@ -42,7 +42,8 @@ def staging(anabranch: Command, tmp_path: Path) -> None:
     file = tmp_path / "alice.properties"
     file.write_text(ALICE)
     words = ("--bootstrap-server", "staging:1", "--command-config", str(file))
-    control = ("--control", "staging:2", "--control-token", "opensesame")
+    (tmp_path / "ca.pem").touch()
+    control = ("--control", "staging:2", "--control-token", "opensesame", "--control-ca", str(tmp_path / "ca.pem"))
     assert anabranch("context", "create", "staging", *words, *control).exit_code == 0
     assert anabranch("context", "use", "staging").output == "commands use staging:1\n"
 
@@ -56,7 +57,7 @@ def print_servers_and_mechanism(bootstrap: str) -> None:
 @click.command
 @with_control
 def controlling(control: ControlClient) -> None:
-    click.echo(json.dumps([control._url, chosen_token("")]))
+    click.echo(json.dumps([control._url, chosen_token(""), Path(control._ca_file).name]))
 
 
 def json_output_of(command: click.Command, *words: str, env: dict[str, str] | None = None) -> list[str | None]:
@@ -68,13 +69,13 @@ def json_output_of(command: click.Command, *words: str, env: dict[str, str] | No
 
 def test_commands_use_the_local_cluster_without_a_context() -> None:
     assert json_output_of(print_servers_and_mechanism) == ["127.0.0.1:9092", None]
-    assert json_output_of(controlling) == ["http://127.0.0.1:9190", ""]
+    assert json_output_of(controlling) == ["http://127.0.0.1:9190", "", ""]
 
 
 @pytest.mark.usefixtures("staging")
 def test_commands_use_the_current_context_with_its_credentials() -> None:
     assert json_output_of(print_servers_and_mechanism) == ["staging:1", "PLAIN"]
-    assert json_output_of(controlling) == ["http://staging:2", "opensesame"]
+    assert json_output_of(controlling) == ["http://staging:2", "opensesame", "ca.pem"]
 
 
 @pytest.mark.usefixtures("staging")
@@ -84,7 +85,7 @@ def test_context_credentials_are_not_sent_to_explicit_cluster() -> None:
         "other:1",
         None,
     ]
-    assert json_output_of(controlling, "--control", "other:2") == ["http://other:2", ""]
+    assert json_output_of(controlling, "--control", "other:2") == ["http://other:2", "", ""]
 
 
 @pytest.mark.usefixtures("staging")
@@ -125,11 +126,11 @@ def test_tour_uses_current_context_unless_own_cluster_is_requested(
 ) -> None:
     from anabranch.cli import tour
 
-    used: list[tuple[str, str]] = []
+    used: list[tuple[str, str, str]] = []
 
     @contextlib.contextmanager
-    def connected(url: str, token: str) -> Iterator[SimpleNamespace]:
-        used.append((url, token))
+    def connected(url: str, token: str, ca_file: str = "") -> Iterator[SimpleNamespace]:
+        used.append((url, token, Path(ca_file).name))
         yield SimpleNamespace(tour=SimpleNamespace(stories=[{"story": "s", "title": "T", "summary": "S"}]))
 
     monkeypatch.setattr(tour, "open_client", connected)
@@ -142,7 +143,7 @@ def test_tour_uses_current_context_unless_own_cluster_is_requested(
     assert anabranch("context", "create", "plain", "--bootstrap-server", "plain:1").exit_code == 0
     assert anabranch("context", "use", "plain").exit_code == 0
     assert anabranch("tour").exit_code == 0, "a context without a control plane of its own"
-    assert used == [("staging:2", "opensesame"), ("own", ""), ("other:2", ""), ("own", "")]
+    assert used == [("staging:2", "opensesame", "ca.pem"), ("own", "", ""), ("other:2", "", ""), ("own", "", "")]
 
 
 @pytest.mark.usefixtures("staging")

@@ -33,3 +33,11 @@ def test_token_file_without_a_token_is_refused(
 def test_open_address_needs_a_token(anabranch: Command) -> None:
     refused = anabranch(*SERVE[:-1], "0.0.0.0:0")
     assert refused.exit_code == 2 and "a non-loopback address needs --control-token" in refused.output
+
+
+@pytest.mark.parametrize("option", ["--ca-file", "--control-certificate", "--command-config"])
+def test_unreadable_security_file_is_named_with_its_option(anabranch: Command, tmp_path: Path, option: str) -> None:
+    path = tmp_path / "file"
+    path.write_text("security.protocol=NONE")
+    refused = anabranch(*SERVE, option, str(path))
+    assert refused.exit_code == 2 and f"{option} {path}: " in refused.output

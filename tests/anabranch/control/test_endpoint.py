@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from anabranch.control.endpoint import Address, make_control_endpoint
 from anabranch.protocol.host_port import format_host_port
+from tests.anabranch.control.certified import Files
 
 LOADED = """
 import asyncio, sys
@@ -60,6 +62,22 @@ def test_endpoint_beyond_loopback_requires_a_token() -> None:
     with pytest.raises(click.UsageError, match="needs --control"):
         make_control_endpoint(None, "secret")
     assert make_control_endpoint(None, None) is None
+
+
+def test_certificate_makes_the_url_https_and_a_bad_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match="--control-certificate needs --control"):
+        make_control_endpoint(None, None, certificate="server.pem")
+    absent = tmp_path / "absent.pem"
+    with pytest.raises(click.UsageError, match=rf"--control-certificate {absent}: .*No such file"):
+        make_control_endpoint("127.0.0.1:0", None, certificate=str(absent))
+    files = Files(tmp_path, "right")
+    with pytest.raises(click.UsageError, match=rf"--control-certificate {files.ca}: no private key"):
+        make_control_endpoint("127.0.0.1:0", None, certificate=str(files.ca))
+    endpoint = make_control_endpoint("0.0.0.0:0", "secret", certificate=str(files.server))
+    assert endpoint is not None
+    with contextlib.closing(endpoint._listener) as listener:
+        port = listener.getsockname()[1]
+        assert (endpoint.url, endpoint.url_for("box")) == (f"https://127.0.0.1:{port}", f"https://box:{port}")
 
 
 @click.command

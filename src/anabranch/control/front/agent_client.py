@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import aiohttp
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.openapi import EVENT_STREAM
 from anabranch.control.route import WaitTimedOut
+from anabranch.control.tls import PERHAPS_TLS, reason_of
 
 ASK_S: Final = 5.0
 """How long an agent may take to answer; a process that is stopped never does."""
@@ -24,9 +26,10 @@ class AgentUnreachable(ConnectionError):
     """The agent does not answer: its node has ended, is starting, or is frozen."""
 
 
-def open_http() -> aiohttp.ClientSession:
-    """A pool of connections for all agents; it uses no proxy of the environment."""
-    return aiohttp.ClientSession(trust_env=False, read_bufsize=LINE_BYTES_MAX)
+def open_http(tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
+    """A pool of connections for all agents; it uses no proxy of the environment. `tls` is for URLs with https."""
+    connector = aiohttp.TCPConnector(ssl=True if tls is None else tls)
+    return aiohttp.ClientSession(connector=connector, trust_env=False, read_bufsize=LINE_BYTES_MAX)
 
 
 class AgentClient:
@@ -36,10 +39,12 @@ class AgentClient:
         http: The pool of connections.
         url: The agent's root URL.
         token: The agent's token.
+        tls_only: Whether no request, and so no token, may be sent without TLS.
     """
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, token: str) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, token: str, *, tls_only: bool = False) -> None:
         self._http = http
+        self._tls_only = tls_only
         self.url = url
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -59,6 +64,7 @@ class AgentClient:
             ValueError: The agent refused the request as invalid.
             ActionRefused: The agent refused the request for another reason.
         """
+        self._check_scheme()
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         options: dict[str, Any] = {"headers": self._headers, "params": query, "timeout": timeout}
         if body is not None:
@@ -70,12 +76,13 @@ class AgentClient:
                     raise _refusal(answer.status, content)
                 return json.loads(content) if answer.content_type == "application/json" else content
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise AgentUnreachable(f"the control agent at {self.url} does not answer: {error!r}") from None
+            raise AgentUnreachable(f"the control agent at {self.url} does not answer: {_reason(error)}") from None
 
     async def follow(
         self, path: str, query: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Iterate over server-sent events: kind and data. Raises AgentUnreachable when the connection ends."""
+        self._check_scheme()
         headers = {**self._headers, "Accept": EVENT_STREAM}
         try:
             async with self._http.get(
@@ -94,8 +101,26 @@ class AgentClient:
                     elif name == "data":
                         yield kind, json.loads(value)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise AgentUnreachable(f"the control agent at {self.url} has ended a stream: {error!r}") from None
+            raise AgentUnreachable(f"the control agent at {self.url} has ended a stream: {_reason(error)}") from None
         raise AgentUnreachable(f"the control agent at {self.url} has ended a stream")
+
+    def _check_scheme(self) -> None:
+        """Raise ActionRefused for a URL that would send the token without TLS."""
+        if self._tls_only and not self.url.startswith("https://"):
+            raise ActionRefused(
+                f"the control agent at {self.url} uses no TLS, and this front has a CA file for agents: start its node "
+                "with --control-certificate"
+            )
+
+
+def _reason(error: Exception) -> str:
+    """Why a request has no response, in one line."""
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)  # of aiohttp's errors
+    if isinstance(cause, ssl.SSLError):
+        return reason_of(cause)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return PERHAPS_TLS
+    return repr(error)
 
 
 def _refusal(status: int, content: bytes) -> Exception:

@@ -22,6 +22,9 @@ from anabranch.controller.zk.session import ZkError
 from anabranch.protocol.host_port import format_host_port
 
 if TYPE_CHECKING:
+    import ssl
+
+    from anabranch.clients.security import Security
     from anabranch.control.agent_address import AgentAddress
     from anabranch.controller.zk.session import ZkSession
 
@@ -39,8 +42,16 @@ class NoFront(Exception):
 
 
 @asynccontextmanager
-async def discovered_front(zookeeper: str, token: str) -> AsyncIterator[Front]:
+async def discovered_front(
+    zookeeper: str, token: str, tls: ssl.SSLContext | None = None, security: Security | None = None
+) -> AsyncIterator[Front]:
     """The front of the nodes that have an agent now; the block begins when all have accepted it.
+
+    Args:
+        zookeeper: The connect string of the ensemble.
+        token: The token of all agents.
+        tls: The TLS context for agents. If given, an agent without TLS gets no request, and so no token.
+        security: The credentials at the first listeners of the nodes.
 
     Raises:
         NoFront: There is no agent, or one refuses this front.
@@ -49,17 +60,18 @@ async def discovered_front(zookeeper: str, token: str) -> AsyncIterator[Front]:
     async with contextlib.AsyncExitStack() as stack:
         session = await open_kazoo(hosts, chroot=chroot)
         stack.push_async_callback(session.close)
-        http = await stack.enter_async_context(open_http())
+        http = await stack.enter_async_context(open_http(tls))
         found = await read_addresses(session)
         if not found:
             raise NoFront(f"no node of {zookeeper} has a control agent; start nodes with `anabranch node --control`")
-        clients = {one.node_id: AgentClient(http, one.url, token) for one in found}
+        clients = {one.node_id: AgentClient(http, one.url, token, tls_only=tls is not None) for one in found}
         nodes = {one.node_id: await _node_of(one, clients[one.node_id]) for one in found}
         front = Front(
             nodes,
             clients.__getitem__,
             lambda publish: ProcessActions(nodes, lambda one: _start(one, zookeeper), zookeeper, publish),
             lambda: ",".join(format_host_port(one.host, one.port) for one in nodes.values()),
+            security,
         )
         await stack.enter_async_context(front)
         await _all_linked(front)

@@ -4,80 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from anabranch.control.actions import ActionRefused, UnknownNode
-from anabranch.control.events import EventRow, Events
+from anabranch.control.events import Events
 from anabranch.control.front.agent_client import AgentClient, AgentUnreachable, open_http
-from anabranch.control.route import ControlRequest, Route, WaitTimedOut
-from anabranch.control.routes import EventsQuery, get_events
-from anabranch.control.server import ControlServer
-
-T = TypeVar("T")
-
-
-@dataclass
-class Controlled:
-    events: Events
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return await work
-
-
-class EchoQuery(TypedDict, total=False):
-    n: str
-
-
-class EchoBody(TypedDict, total=False):
-    b: int
-
-
-async def get_echo(on: Controlled, asked: ControlRequest) -> dict[str, Any]:
-    return {"words": dict(asked.words), "query": dict(asked.query), "body": dict(asked.body)}
-
-
-async def get_file(on: Controlled, asked: ControlRequest) -> bytes:
-    return b"\x00\x01"
-
-
-async def refuse(on: Controlled, asked: ControlRequest) -> EventRow:
-    kind = asked.words["name"]
-    raise {"value": ValueError, "node": UnknownNode, "action": ActionRefused, "wait": WaitTimedOut}[kind]("because")
-
-
-async def never(on: Controlled, asked: ControlRequest) -> EventRow:
-    return await asyncio.get_running_loop().create_future()
-
-
-ROUTES = (
-    Route("POST", "/v1/echo/{name}", "Echo.", get_echo, query=EchoQuery, body=EchoBody),
-    Route("GET", "/v1/file", "A file.", get_file, gives_file=True),
-    Route("GET", "/v1/refused/{name}", "A refusal.", refuse),
-    Route("GET", "/v1/never", "No response.", never, waits=True),
-    Route("GET", "/v1/events", "Events.", get_events, query=EventsQuery),
-)
-
-
-@asynccontextmanager
-async def server(events: Events) -> AsyncIterator[str]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setblocking(False)
-    one = ControlServer(Controlled(events), listener, "secret", ROUTES)
-    await one.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        await one.stop()
+from anabranch.control.route import WaitTimedOut
+from anabranch.control.tls import trusting_context
+from tests.anabranch.control.certified import LONG_AGO, Files, serving
+from tests.anabranch.control.echo import Controlled
 
 
 @pytest.fixture
 async def agent() -> AsyncIterator[AgentClient]:
-    async with server(Events()) as url, open_http() as http:
+    async with serving(Controlled(Events())) as url, open_http() as http:
         yield AgentClient(http, url, "secret")
 
 
@@ -97,7 +41,7 @@ async def test_refusal_is_raised_as_in_the_agent(agent: AgentClient, name: str, 
 
 
 async def test_wrong_token_is_refused() -> None:
-    async with server(Events()) as url, open_http() as http:
+    async with serving(Controlled(Events())) as url, open_http() as http:
         with pytest.raises(ActionRefused, match="token"):
             await AgentClient(http, url, "other").ask("GET", "/v1/events")
 
@@ -122,7 +66,7 @@ async def test_stream_yields_events_after_a_number_until_the_server_ends() -> No
             found.append((kind, row["number"]))
 
     async with open_http() as http:
-        async with server(events) as url:
+        async with serving(Controlled(events)) as url:
             following = asyncio.create_task(follow(AgentClient(http, url, "secret")))
             async with asyncio.timeout(10):
                 while len(found) < 1:  # noqa: ASYNC110
@@ -133,3 +77,54 @@ async def test_stream_yields_events_after_a_number_until_the_server_ends() -> No
         with pytest.raises(AgentUnreachable, match="has ended a stream"):
             await following
     assert found == [("second", 2), ("third", 3)]
+
+
+async def test_agent_with_tls_is_verified_by_the_ca_of_the_front(tmp_path: Path) -> None:
+    files = Files(tmp_path, "agent")
+    async with (
+        serving(Controlled(Events()), files.serving) as url,
+        open_http(trusting_context(str(files.ca))) as http,
+    ):
+        agent = AgentClient(http, url, "secret", tls_only=True)
+        assert await agent.ask("GET", "/v1/file") == b"\x00\x01"
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        ("right", "the server has closed the connection without a response; if it uses TLS, write https://"),
+        ("other", "certificate is not accepted: certificate signature failure; name the file of its CA"),
+        ("old", "certificate is not accepted: certificate has expired"),
+        ("elsewhere", "certificate is not accepted: IP address mismatch"),
+        ("plain", "the server uses no TLS; write http://"),
+    ],
+)
+async def test_agent_with_a_wrong_certificate_or_scheme_is_unreachable_in_one_line(
+    tmp_path: Path, server: str, reason: str
+) -> None:
+    right = Files(tmp_path, "right")
+    expired = Files(tmp_path, "old", now=LONG_AGO)
+    files = {
+        "right": right,
+        "other": Files(tmp_path, "other"),
+        "old": expired,
+        "elsewhere": Files(tmp_path, "elsewhere", hosts=("10.1.2.3",)),
+    }
+    trusted = {"old": expired, "elsewhere": files["elsewhere"]}.get(server, right)
+    tls: ssl.SSLContext | None = files[server].serving if server in files else None
+    async with serving(Controlled(Events()), tls) as url, open_http(trusting_context(str(trusted.ca))) as http:
+        address = url.partition("://")[2]
+        scheme = "http" if server == "right" else "https"
+        with pytest.raises(AgentUnreachable) as refused:
+            await AgentClient(http, f"{scheme}://{address}", "secret").ask("GET", "/v1/file")
+    assert reason in str(refused.value) and "\n" not in str(refused.value)
+
+
+async def test_agent_without_tls_gets_no_request_from_a_front_that_has_a_ca(tmp_path: Path) -> None:
+    async with open_http(trusting_context(str(Files(tmp_path, "right").ca))) as http:
+        agent = AgentClient(http, "http://127.0.0.1:1", "secret", tls_only=True)
+        with pytest.raises(ActionRefused, match="uses no TLS, and this front has a CA file for agents"):
+            await agent.ask("GET", "/v1/file")
+        with pytest.raises(ActionRefused, match="uses no TLS"):
+            async for _ in agent.follow("/v1/events"):
+                pass
