@@ -171,12 +171,12 @@ class Page:
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Page]:
+def browser(*flags: str) -> Iterator[Page]:
     """A page in a browser of its own."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
         options.binary_location = found(CHROMIUM) or ""
-        for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1280,800"):
+        for flag in (*FLAGS, *flags, f"--user-data-dir={profile}", "--window-size=1280,800"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         driver = webdriver.Chrome(options=options, service=Service(found(DRIVER)))

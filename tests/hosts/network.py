@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-SUBNET: Final = "10.77.0"
+SUBNET: Final = "10.0.0"
+"""That of docs/hosts.md; it exists only in the namespaces."""
+NAMED: Final = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"')
+"""Gives a program a machine name of its own."""
 STOP_S: Final = 30.0
 
 
@@ -40,7 +43,7 @@ class Network:
     def __init__(self, folder: Path, *hosts: str) -> None:
         self.hosts = hosts
         self._folder = folder
-        self._switch = self._namespace("switch")
+        self._switch = self.namespace("switch")
         self._processes: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Self:
@@ -60,7 +63,7 @@ class Network:
             process.kill()
         for process in self._processes:
             process.communicate()
-        for name in (*map(self._namespace, self.hosts), self._switch):
+        for name in (*map(self.namespace, self.hosts), self._switch):
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
     def address(self, host: str) -> str:
@@ -68,10 +71,10 @@ class Network:
         return f"{SUBNET}.{self.hosts.index(host) + 1}"
 
     def run(self, host: str, name: str, words: Sequence[str], **how: Any) -> subprocess.Popen[str]:
-        """Start a program on a host. What it writes to stderr is in the file of this name."""
+        """Start a program on a host, which is its machine's name. Its stderr is in the file of this name."""
         with (self._folder / f"{host}-{name}.txt").open("a") as errors:
             process = subprocess.Popen(
-                ["ip", "netns", "exec", self._namespace(host), *words],
+                ["ip", "netns", "exec", self.namespace(host), *NAMED, host, *words],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -89,11 +92,11 @@ class Network:
         """Plug it in again."""
         _ip("-n", self._switch, "link", "set", host, "up")
 
-    def _namespace(self, host: str) -> str:
+    def namespace(self, host: str) -> str:
         return f"anabranch-{os.getpid()}-{host}"
 
     def _add(self, host: str) -> None:
-        inside = self._namespace(host)
+        inside = self.namespace(host)
         _ip("netns", "add", inside)
         _ip("-n", self._switch, "link", "add", host, "type", "veth", "peer", "name", "cable", "netns", inside)
         _ip("-n", self._switch, "link", "set", host, "master", "bridge", "up")
