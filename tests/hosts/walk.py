@@ -267,7 +267,7 @@ def wait_ready(process: subprocess.Popen[str]) -> None:
     """Wait for the ready line of a server, and print it."""
     assert process.stdout is not None
     while not (line := process.stdout.readline()).startswith("ready"):
-        assert line, f"{process.args} ended with {process.wait()}"
+        assert line, f"{process.args!r} ended with {process.wait()}"
     print(f"  {line}", end="", flush=True)
 
 
