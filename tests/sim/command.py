@@ -100,7 +100,10 @@ def sweep(first: int, count: int, processes: int, scenario: str, *, minutes: flo
             covered.add(result.phases, result.meetings, result.protocols)
             if result.violations:
                 guilty.append(result.seed)
-                print(f"seed {result.seed}: {len(result.violations)} violations, first {result.violations[0][:300]}")
+                print(
+                    f"seed {result.seed}: {len(result.violations)} violations, first {result.violations[0][:300]}",
+                    flush=True,
+                )
             if done % 100 == 0:
                 print(f"{done} schedules, {done / (time.monotonic() - began) * 60:.0f} per minute", flush=True)
     took_s = time.monotonic() - began
