@@ -36,6 +36,8 @@ DEADLINE_S: Final = 300.0
 LOOK_S: Final = 0.02
 LAST_CHARS: Final = 3000
 WORKERS: Final = 8
+WITHOUT_NETWORK: Final = {"PIP_NO_INDEX": "1", "TESTCONTAINERS_RYUK_DISABLED": "true"}
+"""Ryuk is an image that testcontainers pulls."""
 WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
 _places = itertools.count(os.getpid())
 
@@ -160,7 +162,7 @@ class Session:
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(directory),
-            **({} if "ANABRANCH_NETWORK" in os.environ else {"PIP_NO_INDEX": "1"}),
+            **({} if "ANABRANCH_NETWORK" in os.environ else WITHOUT_NETWORK),
             "ANABRANCH_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.ports['9092']}",
             "ANABRANCH_CONTROL": f"127.0.0.1:{self.ports['9190']}",
         }
