@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from anabranch.control.client import ControlClient
+from anabranch.control.control_error import ControlError
 from anabranch.testing.containers import adjacent_free_ports
 from anabranch.testing.running_cluster import RunningCluster
 from tests.docker_engine import ROOT, built_image, compose_command, docker, engine_networks
@@ -89,6 +91,16 @@ def assert_confined(compose: Compose) -> None:
     assert re.findall(r"\w+", capabilities)[1::2] == ["0" * 16, "0" * 16, "1"], capabilities
 
 
+def assert_dashboard(port: int) -> None:
+    """The page is for everybody, the cluster only for those who have the token."""
+    url = f"http://127.0.0.1:{port}"
+    with urllib.request.urlopen(url) as page:
+        assert b"<title>Anabranch</title>" in page.read()
+    with pytest.raises(ControlError, match="Authorization"):
+        ControlClient(url).state()
+    assert all(node["running"] for node in ControlClient(url, TOKEN).state()["nodes"])
+
+
 @pytest.fixture(scope="module")
 def bridge() -> None:
     compose_command()
@@ -111,7 +123,8 @@ def test_compose_dashboard_serves_clients_and_keeps_records_of_a_restart(bridge:
         servers = ",".join(f"localhost:{first + number}" for number in range(3))
         kafka = RunningCluster(servers, ControlClient(f"http://127.0.0.1:{first + 3}", TOKEN))
         topic = kafka.topic("orders", partitions=3)
-        assert [node["running"] for node in kafka.control.state()["nodes"]] == [True] * 3
+        assert len(kafka.control.state()["nodes"]) == 3
+        assert_dashboard(first + 3)
         compose.run("restart", "--timeout", "60")
         wait_healthy(compose, "kafka")
         assert kafka.admin.describe_topic(topic).name == topic
@@ -149,6 +162,7 @@ def test_compose_secured_wants_tls_and_a_password(bridge: None, tmp_path: Path) 
         }
         (broker,) = AdminClient(settings).list_topics(timeout=60).brokers.values()
         assert (broker.host, broker.port) == ("localhost", first)
+        assert_dashboard(first + 1)
         refused = AdminClient({**settings, "sasl.password": "another"})
         with pytest.raises(confluent_kafka.KafkaException):
             refused.list_topics(timeout=3)
