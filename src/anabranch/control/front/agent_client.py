@@ -75,7 +75,9 @@ class AgentClient:
                 if answer.status >= 400:
                     raise _refusal(answer.status, content)
                 return json.loads(content) if answer.content_type == "application/json" else content
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except TimeoutError:
+            raise AgentUnreachable(f"the control agent at {self.url} does not answer in {timeout_s:g} s") from None
+        except aiohttp.ClientError as error:
             raise AgentUnreachable(f"the control agent at {self.url} does not answer: {_reason(error)}") from None
 
     async def follow(

@@ -33,7 +33,11 @@ log: Final = logging.getLogger(__name__)
 FIND_S: Final = 1.0
 """The pause between two looks for agents that have moved."""
 LINK_S: Final = 15.0
-"""How long all agents together may take to accept the front: a lease of an earlier front ends in ten seconds."""
+"""How long all agents together may take to answer, and then to accept the front.
+
+A lease of an earlier front ends in ten seconds. An agent loads its modules at the first request, which takes seconds on
+a busy machine.
+"""
 POLL_S: Final = 0.05
 
 
@@ -65,7 +69,8 @@ async def discovered_front(
         if not found:
             raise NoFront(f"no node of {zookeeper} has a control agent; start nodes with `anabranch node --control`")
         clients = {one.node_id: AgentClient(http, one.url, token, tls_only=tls is not None) for one in found}
-        nodes = {one.node_id: await _node_of(one, clients[one.node_id]) for one in found}
+        answers = await asyncio.gather(*(_node_of(one, clients[one.node_id]) for one in found))
+        nodes = {one.node_id: node for one, node in zip(found, answers, strict=True)}
         front = Front(
             nodes,
             clients.__getitem__,
@@ -85,7 +90,7 @@ async def discovered_front(
 
 async def _node_of(address: AgentAddress, client: AgentClient) -> DiscoveredNode:
     try:
-        (row,) = await client.ask("GET", "/v1/nodes")
+        (row,) = await client.ask("GET", "/v1/nodes", timeout_s=LINK_S)
     except (AgentUnreachable, ActionRefused) as error:
         raise NoFront(f"node {address.node_id}: {error}") from None
     return DiscoveredNode(address, row["host"], row["port"])

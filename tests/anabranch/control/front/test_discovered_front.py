@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 
@@ -61,6 +62,16 @@ async def test_node_is_found_and_controlled(
         with pytest.raises(ActionRefused, match="start node 7 as it was started before"):
             await front.actions.start(7)
         assert (await front.rules.row("r"))["waiting_for"] == [7]
+
+
+async def test_first_answer_of_an_agent_may_take_as_long_as_its_consent(
+    node: asyncio.subprocess.Process, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LINK_S", 0.5)
+    node.send_signal(signal.SIGSTOP)
+    with pytest.raises(NoFront, match=r"node 7: .* does not answer in 0\.5 s$"):
+        async with discovered_front(zookeeper_hosts, "secret"):
+            pass
 
 
 async def test_cluster_without_agents_has_no_front(zookeeper_hosts: str) -> None:
