@@ -225,6 +225,11 @@ class ControlledNode:
         with _as_refusal():
             self._lease.check(front, self._now_s())
 
+    def refuse_others(self, front: str) -> None:
+        """Raise ActionRefused if another front than this one holds the lease; an empty name is no front."""
+        with _as_refusal():
+            self._lease.refuse_others(front, self._now_s())
+
     def _watch_lease(self) -> None:
         """End an expired lease; otherwise look again when it would expire."""
         self._lease_timer = None

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final, NoReturn, NotRequired, TypedDict
 
 from anabranch.control.actions import ActionRefused
@@ -54,7 +55,8 @@ RULES_ELSEWHERE: Final[Mapping[str, str]] = {
 OTHERWISE: Final = f"an agent serves one node, not a cluster; {FRONT}"
 BY_FRONT: Final = "front"
 EVENTS_BODY_BYTES_MAX: Final = 16 << 20
-ADD: Final = ("POST", "/v1/faults")
+RULES: Final = "/v1/faults"
+ADD: Final = ("POST", RULES)
 WATCH: Final = ("GET", "/v1/watch")
 CAPABILITIES: Final = ("GET", "/v1/capabilities")
 
@@ -70,6 +72,12 @@ class FrontQuery(TypedDict):
     """The front that asks."""
 
     front: Annotated[str, "the front that holds the lease"]
+
+
+class RulesQuery(TypedDict, total=False):
+    """The front that changes rules."""
+
+    front: Annotated[str, "the front that holds the lease; others are refused while one does"]
 
 
 class LeaseBody(TypedDict):
@@ -178,11 +186,24 @@ async def _row_messages(on: ControlledNode) -> AsyncGenerator[tuple[str, Any], N
             yield kind, json.loads(body)
 
 
+def _of_front(handler: Callable[[Any, ControlRequest], Awaitable[Any]]) -> Callable[[Any, ControlRequest], Any]:
+    """Refuse a request while another front than its own holds the lease."""
+
+    @functools.wraps(handler)
+    async def checked(on: ControlledNode, request: ControlRequest) -> Any:
+        on.refuse_others(request.query.get("front", ""))
+        return await handler(on, request)
+
+    return checked
+
+
 def _route(route: Route) -> Route:
     if (route.method, route.path) == WATCH:
         return dataclasses.replace(route, stream=follow_rows)
     if (route.method, route.path) == ADD:
-        return dataclasses.replace(route, handler=add_fault, query=AddFaultQuery)
+        return dataclasses.replace(route, handler=_of_front(add_fault), query=AddFaultQuery)
+    if route.path.startswith(RULES) and route.method != "GET":
+        return dataclasses.replace(route, handler=_of_front(route.handler), query=RulesQuery)
     reason = reason_against(route)
     if not reason:
         return route

@@ -44,6 +44,11 @@ class Lease:
             by = f"front {holder} controls this node" if holder else "no front controls this node"
             raise LeaseRefused(f"{by}; front {front} needs the lease first: POST /v1/agent/lease")
 
+    def refuse_others(self, front: str, now_s: float) -> None:
+        """Raise LeaseRefused if another front than this one holds the lease; an empty name is no front."""
+        if (holder := self.holder(now_s)) not in ("", front):
+            raise LeaseRefused(f"front {holder} controls this node, and only it changes rules here; ask that front")
+
     def end(self) -> str:
         """End the lease; returns the front that held it last."""
         front, self.front, self.ends_s = self.front, "", 0.0

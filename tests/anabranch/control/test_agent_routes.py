@@ -160,6 +160,27 @@ async def test_second_front_is_refused_and_told_the_first() -> None:
         assert (await first.on.ask("GET", "/v1/agent"))["front"] == "a"
 
 
+@pytest.mark.parametrize("query", ["", "?front=b"])
+async def test_rules_are_changed_only_by_the_front_that_holds_the_lease(query: str) -> None:
+    async with fronts("a") as (front,):
+        on, rule = front.on, {"name": "other", "api": "Produce", "delay_ms": 1}
+        await front.lease()
+        await front.add(name="mine", api="Produce", delay_ms=1)
+        for method, path, body in (
+            ("POST", "/v1/faults", rule),
+            ("DELETE", "/v1/faults", None),
+            ("DELETE", "/v1/faults/mine", None),
+            ("POST", "/v1/faults/mine/release", None),
+        ):
+            with pytest.raises(ControlError, match="front a controls this node"):
+                await on.ask(method, path + query, body)
+        assert [one["name"] for one in await on.ask("GET", "/v1/faults")] == ["mine"]
+        await on.ask("DELETE", "/v1/agent/lease?front=a")
+        await on.ask("POST", "/v1/faults", rule)
+        await on.ask("DELETE", "/v1/faults")
+        assert await on.ask("GET", "/v1/faults") == []
+
+
 async def test_rules_of_a_front_end_with_its_lease_and_others_stay() -> None:
     async with fronts("a", "b") as (first, second):
         on = first.on
@@ -167,7 +188,7 @@ async def test_rules_of_a_front_end_with_its_lease_and_others_stay() -> None:
         await first.lease()
         await first.add(name="mine", api="Produce", delay_ms=1)
         await first.add(name="removed", api="Produce", delay_ms=1)
-        await on.ask("DELETE", "/v1/faults/removed")
+        await on.ask("DELETE", "/v1/faults/removed?front=a")
         assert (await first.lease())["rules"] == ["mine"]
         assert await on.ask("DELETE", "/v1/agent/lease?front=a") == {}
         assert [one["name"] for one in await on.ask("GET", "/v1/faults")] == ["direct"]

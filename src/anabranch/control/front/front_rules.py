@@ -166,7 +166,8 @@ class FrontRules:
         async with self._turn:
             expected = {name: one for name, one in self._rules.items() if link.node_id in one.nodes and not one.spent}
             for name in set(there) - expected.keys():
-                await _gone(link.client.ask("DELETE", f"{FAULTS}/{quote(name, safe='')}"))
+                path = f"{FAULTS}/{quote(name, safe='')}"
+                await _gone(link.client.ask("DELETE", path, query=self._query(False)))
             for name, one in expected.items():
                 if name in there:
                     one.applied.add(link.node_id)
@@ -263,7 +264,7 @@ class FrontRules:
 
     async def _ask(self, one: SpreadRule, link: Linked, method: str, path: str) -> None:
         name = quote(one.armed.rule.name, safe="")
-        row = await _gone(link.client.ask(method, f"{FAULTS}/{name}{path}"))
+        row = await _gone(link.client.ask(method, f"{FAULTS}/{name}{path}", query=self._query(False)))
         if row is not None:
             one.on_report(link.node_id, row)
 
