@@ -51,7 +51,7 @@ NEEDS: Final[dict[str, Callable[[], bool]]] = {
     "Java": lambda: why_unavailable() is None,
     "ANABRANCH_NETWORK": lambda: "ANABRANCH_NETWORK" in os.environ,
     "ANABRANCH_MINUTES": lambda: "ANABRANCH_MINUTES" in os.environ,
-    "three machines": lambda: False,  # tests/hosts has three, as network namespaces
+    "four machines": lambda: False,  # tests/hosts has them, as network namespaces
     "an OTLP collector": lambda: False,
 }
 """What blocks need beyond the package and its development tools, and whether it is here."""
