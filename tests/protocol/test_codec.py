@@ -18,6 +18,7 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import api_of
 from anabranch.protocol.wire import ZERO_UUID, Kind, fields_of
+from tests.cases import for_each
 from tests.protocol.messages import MESSAGES, VERSIONS, as_received, as_sent, values_of
 
 UNKNOWN_TAGS = {7000: b"", 7001: b"\x01\x02\x03", 300_000: bytes(200)}
@@ -58,7 +59,7 @@ def test_unknown_tags_are_skipped_in_every_struct(message: type[Any], data: st.D
     assert (received, end) == (as_received(sent, api.last_version), len(wire))
 
 
-@pytest.mark.parametrize(("message", "version"), VERSIONS, ids=str)
+@for_each(VERSIONS)
 def test_random_bytes_decode_or_raise_decode_error(message: type[Any], version: int) -> None:
     noise = (f"{message.__name__}{version}".encode() * 20)[:200]
     for buffer in (noise, bytes(200), b"\xff" * 200, bytes(range(200)), b"\x01" * 200, b"\x80" * 200):
@@ -141,7 +142,7 @@ def test_tagged_value_must_fill_its_declared_size(size: str) -> None:
         codec.decode(FetchRequest, 12, broken + bytes(4))
 
 
-@pytest.mark.parametrize(("message", "version"), VERSIONS, ids=str)
+@for_each(VERSIONS)
 def test_count_beyond_the_frame_is_refused_before_allocation(message: type[Any], version: int) -> None:
     hostile = [b"\x7f\xff\xff\xff" * 5, b"\xff\xff\xff\xff\x07" * 4, b"\x00" * 6 + b"\x7f\xff\xff\xff" * 4]
     codec.decode(message, version, codec.encode(as_received(smallest(message), version), version))  # compiles

@@ -12,6 +12,7 @@ from anabranch.protocol import codec
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.compiler import source_of
 from anabranch.protocol.registry import api_of
+from tests.cases import for_each
 from tests.protocol.messages import MESSAGES
 
 
@@ -33,7 +34,7 @@ def test_invalid_value_fails_on_a_readable_source_line() -> None:
     assert "message.max_wait_ms" in shown
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
+@for_each(MESSAGES)
 def test_version_outside_of_range_has_no_codec(message: type) -> None:
     for version in (-1, api_of(message).last_version + 1):
         with pytest.raises(ValueError, match="has versions 0 to"):

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from anabranch.protocol.registry import APIS, Api
 from anabranch.protocol.wire import LAST_VERSION, ZERO_UUID, Kind, WireField, fields_of
+from tests.cases import for_each
 from tests.protocol.messages import declared_own_tags
 
 OWN_TAGS = 2530
@@ -82,7 +81,7 @@ def ours(message: type[Any], version: int) -> Iterator[tuple[Any, ...]]:
             yield (field.name, field.kind, field.is_array, field.may_be_null(version), field.tag, inside)
 
 
-@pytest.mark.parametrize(("api", "kind"), COVERED, ids=lambda item: item if isinstance(item, str) else item.name)
+@for_each(COVERED)
 def test_every_version_has_fields_and_order_of_kafka(api: Api, kind: str) -> None:
     loaded = schema(api, kind)
     common = {struct["name"]: struct["fields"] for struct in loaded.get("commonStructs", [])}
@@ -92,7 +91,7 @@ def test_every_version_has_fields_and_order_of_kafka(api: Api, kind: str) -> Non
         assert api.flexible(version) == in_range(loaded.get("flexibleVersions"), version)
 
 
-@pytest.mark.parametrize(("api", "kind"), COVERED, ids=lambda item: item if isinstance(item, str) else item.name)
+@for_each(COVERED)
 def test_defaults_of_absent_fields_are_those_of_kafka(api: Api, kind: str) -> None:
     loaded = schema(api, kind)
     common = {struct["name"]: struct["fields"] for struct in loaded.get("commonStructs", [])}
@@ -132,7 +131,7 @@ BETWEEN_BROKERS = {"AlterPartition"}
 """Its answer is for brokers only, which know generations all of them."""
 
 
-@pytest.mark.parametrize("api", [api for api in APIS if api.key < OWN_TAGS], ids=lambda api: api.name)
+@for_each(api for api in APIS if api.key < OWN_TAGS)
 def test_response_with_own_tags_has_a_request_that_enables_them(api: Api) -> None:
     if set(declared_own_tags(api.response)) and api.name not in BETWEEN_BROKERS:
         assert set(declared_own_tags(api.request)), api.name

@@ -22,6 +22,7 @@ from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.registry import BY_NAME
 from anabranch.protocol.wire import fields_of
 from tests.broker.storage.unreadable import UNREADABLE
+from tests.cases import for_each
 from tests.protocol.messages import MESSAGES
 from tests.protocol.test_codec import smallest
 from tests.protocol.test_golden import AIOKAFKA_BATCH, CAPTURED, EVERYTHING, RDKAFKA_BATCH
@@ -81,7 +82,7 @@ def test_lists_of_structures_are_trees_and_text_is_escaped() -> None:
     assert shown.count("      fetch_offset: 7") == 5
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
+@for_each(MESSAGES)
 def test_every_message_can_be_shown(message: type) -> None:
     shown = (re.match(r"(\w+)(\[\d+\])?:", line) for line in _tree(smallest(message), 0, 0))
     assert {one[1] for one in shown if one} == {field.name for field in fields_of(message) if field.exists(0)}

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import pytest
-
 from anabranch.protocol import codec, layout
 from anabranch.protocol.connection import ServerConnection, decode_request, decode_response, encode_response
+from tests.cases import for_each
 from tests.protocol.exchanges import EVERYTHING, Exchange, load, plain, response_head
 
 EXCHANGES = load()
-IDS = [f"{client}-{one.api}-v{one.version}" for client, one in EXCHANGES]
-each = pytest.mark.parametrize("one", [one for _, one in EXCHANGES], ids=IDS)
 
 
-@each
-def test_request_is_decoded_as_recorded(one: Exchange) -> None:
+@for_each(EXCHANGES)
+def test_request_is_decoded_as_recorded(_client: str, one: Exchange) -> None:
     raw = bytes.fromhex(one.request)
     server = ServerConnection(EVERYTHING)
     server.receive(len(raw).to_bytes(4, "big") + raw)
@@ -32,8 +29,8 @@ def test_request_is_decoded_as_recorded(one: Exchange) -> None:
     assert layout.encode(by_layout, one.version) == body
 
 
-@each
-def test_response_is_decoded_as_recorded_and_encoded_again(one: Exchange) -> None:
+@for_each(EXCHANGES)
+def test_response_is_decoded_as_recorded_and_encoded_again(_client: str, one: Exchange) -> None:
     raw = bytes.fromhex(one.response)
     request = decode_request(bytes.fromhex(one.request), EVERYTHING)
     answer = decode_response(raw, request.api, one.version)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from anabranch.protocol.registry import APIS
+from tests.cases import for_each
 
 BY_NAME = {api.name: api for api in APIS}
 
@@ -13,7 +12,7 @@ def test_keys_and_names_are_unique() -> None:
     assert len({api.key for api in APIS}) == len({api.name for api in APIS}) == len(APIS)
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+@for_each(APIS)
 def test_every_api_has_a_request_and_a_response(api: object) -> None:
     assert api.request.__name__ == f"{api.name}Request"  # type: ignore[attr-defined]
     assert api.response.__name__ == f"{api.name}Response"  # type: ignore[attr-defined]

@@ -29,10 +29,11 @@ from anabranch.protocol.apis.produce import PartitionProduceResponse, ProduceRes
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_NAME, Api
 from tests.anabranch.faults.samples import PEER, Inner, armed, faulty, request_of, served
+from tests.cases import for_each
 
 NAMES = Names(lambda topic_id: None)
 LEVELS = [
-    pytest.param(api, version, level.title, id=f"{api.name}-v{version}-{level.title}")
+    (api, version, level.title)
     for api, version in served()
     for level in levels_of(api, version)
     if derivable(level, api, version)
@@ -40,7 +41,7 @@ LEVELS = [
 WITHOUT_PLACE = {("PartitionLeaderEpochsForPartitions", 0)}
 
 
-@pytest.mark.parametrize(("api", "version", "title"), LEVELS)
+@for_each(LEVELS)
 async def test_every_api_is_refused_at_every_level(api: Api, version: int, title: str) -> None:
     code = next(iter(answerable(api.name, frozenset())))
     rule = armed(api=(api.name,), error=code.name, level=title, between_brokers=api.key in BROKERS_ONLY)

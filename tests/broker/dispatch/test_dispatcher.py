@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import pytest
-
 from anabranch.broker.dispatch.dispatcher import HANDLERS, HandlerRow, error_response_or_none
 from anabranch.broker.dispatch.request_context import declaration_of, version_range
 from anabranch.protocol import codec
 from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.errors import ErrorCode
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize("row", HANDLERS, ids=lambda row: row.name)
+@for_each(HANDLERS)
 def test_handler_row_equals_its_declaration(row: HandlerRow) -> None:
     declaration = declaration_of(row.load())
     assert declaration.request is row.api.request
@@ -26,7 +25,7 @@ def test_rows_are_unique_and_in_the_order_of_their_keys() -> None:
     assert keys == sorted(set(keys))
 
 
-@pytest.mark.parametrize("row", HANDLERS, ids=lambda row: row.name)
+@for_each(HANDLERS)
 def test_error_response_is_encoded_in_every_version_with_an_error_code(row: HandlerRow) -> None:
     first, last = version_range(row.versions)
     for version in range(first, last + 1):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.protocol.apis.fetch import AbortedTransaction
 from anabranch.protocol.records.batch import set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.cases import for_each
 
 Aborted = tuple[int, int, int]
 """(producer id, first offset, offset of the marker)"""
@@ -84,7 +83,7 @@ def random_log(rng: random.Random) -> Log:
     return log
 
 
-@pytest.mark.parametrize("seed", range(300))
+@for_each(range(300))
 def test_read_committed_delivers_all_committed_records_and_no_others(seed: int) -> None:
     rng = random.Random(seed)
     log = random_log(rng)

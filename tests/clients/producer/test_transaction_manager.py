@@ -25,6 +25,7 @@ from anabranch.clients.producer.transaction_errors import (
 from anabranch.clients.producer.transaction_manager import LEGAL, UNKNOWN_ATTEMPTS, State, TransactionManager
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.cases import for_each
 from tests.clients.producer.coordinator import Coordinator, ask
 
 GROUP = ConsumerGroupMetadata("g", 3, "m")
@@ -66,7 +67,7 @@ def failing(code: ErrorCode, step: Step = Step.ADD_PARTITIONS) -> TransactionMan
     return transactions
 
 
-@pytest.mark.parametrize(("before", "after"), [*product(State, State)])
+@for_each(product(State, State))
 def test_only_listed_state_transitions_are_allowed(before: State, after: State) -> None:
     transactions = TransactionManager("id", 1)
     transactions.state = before
@@ -245,7 +246,7 @@ def test_offset_of_removed_partition_is_dropped_after_retries() -> None:
     assert not transactions.offsets_pending
 
 
-@pytest.mark.parametrize(("step", "code"), [*product(Step, ErrorCode)])
+@for_each(product(Step, ErrorCode))
 def test_every_error_code_has_a_verdict_and_retriable_ones_are_retried(step: Step, code: ErrorCode) -> None:
     verdict = verdict_of(step, code)
     if code not in VERDICTS[step]:
@@ -271,7 +272,7 @@ WEATHER = (
 )
 
 
-@pytest.mark.parametrize("seed", range(300))
+@for_each(range(300))
 def test_client_and_coordinator_agree_on_outcome(seed: int) -> None:
     """Reported commits are commits, aborts are aborts, and no other transaction ends."""
     rng = random.Random(seed)

@@ -12,6 +12,7 @@ from anabranch.protocol.records.batch import HEADER_BYTES
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.record import _BY_COLUMN, FIELDS, Columns, Record, RecordReader, _read_records
 from anabranch.protocol.records.stretch import RECORDS_MIN, read_stretch, size_of
+from tests.cases import for_each
 
 BASE_MS = 1_700_000_000_000
 AT_ONCE = 500
@@ -127,7 +128,7 @@ def damage(batch: bytearray, rng: random.Random) -> None:
             del batch[at]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_each(range(200))
 def test_damaged_batch_gives_same_result_as_loop(seed: int) -> None:
     """Changes, doubles or drops a byte of a valid batch at any position."""
     rng = random.Random(seed)

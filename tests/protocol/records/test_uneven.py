@@ -13,6 +13,7 @@ from anabranch.protocol.records.record import RecordReader
 from anabranch.protocol.records.stretch import RECORDS_MIN, read_stretch, size_of
 from anabranch.protocol.records.uneven import read_uneven
 from anabranch.protocol.varint import decode_varint
+from tests.cases import for_each
 from tests.protocol.records.test_stretch import AT_ONCE, BASE_MS, built, compare, damage, one_by_one, read
 
 
@@ -98,7 +99,7 @@ def test_cache_of_layouts_is_bounded() -> None:
     assert len(uneven._layouts) <= uneven.LAYOUTS_MAX
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_each(range(200))
 def test_damaged_batch_gives_same_result_as_loop(seed: int) -> None:
     """Changes, doubles or drops a byte of a valid batch at any position."""
     rng = random.Random(seed)
