@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 import anabranch
+from tests.cases import for_each
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(anabranch.__file__).parent
@@ -45,7 +46,7 @@ def tree(module: str) -> ast.Module:
     return ast.parse((PACKAGE / f"{module}.py").read_text())
 
 
-@pytest.mark.parametrize("module", HOT)
+@for_each(HOT)
 def test_each_exception_of_a_function_has_a_name_of_its_own(module: str) -> None:
     """A local variable has the type of the first `except`; a second type would fail at run time."""
     for function in ast.walk(tree(module)):
@@ -58,7 +59,7 @@ def test_each_exception_of_a_function_has_a_name_of_its_own(module: str) -> None
             assert not twice, f"{module}, {function.name}: {twice}"
 
 
-@pytest.mark.parametrize("module", HOT)
+@for_each(HOT)
 def test_nothing_is_kept_in_an_objects_dictionary(module: str) -> None:
     source = (PACKAGE / f"{module}.py").read_text()
     assert "cached_property" not in source and "__dict__" not in source and "vars(" not in source
@@ -76,7 +77,7 @@ def test_no_class_is_derived_from_a_compiled_one() -> None:
     assert not derived
 
 
-@pytest.mark.parametrize("module", HOT)
+@for_each(HOT)
 def test_nothing_is_awaited_while_an_exception_is_handled(module: str) -> None:
     """Coroutines of compiled modules share the handled exception: after a `finally` it would stay, with all frames of
     its context. `async with` is allowed if its exit awaits nothing, like a timeout.

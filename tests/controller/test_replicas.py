@@ -10,6 +10,7 @@ from anabranch.controller import replicas
 from anabranch.controller.model import ReplicaPhase, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.state import ClusterState
+from tests.cases import for_each
 
 R = ReplicaPhase
 KAFKA_PREDECESSORS = {
@@ -24,7 +25,7 @@ KAFKA_PREDECESSORS = {
 T0 = TopicPartition("t", 0)
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(R, R)))
+@for_each(itertools.product(R, R))
 def test_phase_transitions_are_those_of_kafka(before: R, after: R) -> None:
     state = ClusterState(ControllerSettings(node_id=1), 1)
     if before is not R.NON_EXISTENT:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.chaos.checkers import CHECKERS
+from tests.cases import for_each
 from tests.documents import labels, links
 from tests.documents.made import MADE, RESIZE, ROOT, between
 from tests.model.runs import RUNS
@@ -42,12 +43,12 @@ def test_generated_parts_are_up_to_date(name: str) -> None:
     assert (ROOT / name).read_text() == MADE[name](), "run `make docs`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=place)
+@for_each(PAGES)
 def test_every_link_has_a_target(page: Path) -> None:
     assert list(links.broken(page)) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=place)
+@for_each(PAGES)
 def test_every_file_named_in_a_page_exists(page: Path) -> None:
     assert list(links.missing_files(page, ROOT, FILES)) == []
 

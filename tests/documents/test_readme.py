@@ -14,6 +14,7 @@ import click
 import pytest
 
 from anabranch.cli.main import cli
+from tests.cases import for_each
 from tests.documents.blocks import blocks
 from tests.documents.links import pages
 from tests.documents.made import ROOT
@@ -41,7 +42,7 @@ def test_readme_has_150_lines_at_most() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
-@pytest.mark.parametrize("typed", commands("anabranch"))
+@for_each(commands("anabranch"))
 def test_commands_of_anabranch_are_valid(typed: str) -> None:
     """Arguments may be missing in a sentence, but unknown options are errors."""
     command: click.Command = cli
@@ -61,12 +62,12 @@ def test_commands_of_anabranch_are_valid(typed: str) -> None:
         assert done.exit_code == 0
 
 
-@pytest.mark.parametrize("typed", commands(r"make(?: -C \S+)?"))
+@for_each(commands(r"make(?: -C \S+)?"))
 def test_make_targets_exist(typed: str) -> None:
     assert {word for word in typed.split() if "=" not in word} <= TARGETS
 
 
-@pytest.mark.parametrize("typed", commands(r"(?:python3?|\.venv/bin/python) -m"))
+@for_each(commands(r"(?:python3?|\.venv/bin/python) -m"))
 def test_modules_are_runnable(typed: str) -> None:
     module = typed.split()[0]
     if module in ("venv", "pip"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import for_each
 from tests.documents import links
 from tests.documents.made import ROOT
 
@@ -43,7 +44,7 @@ def test_strict_build_passes_and_loads_nothing_from_other_hosts(tmp_path: Path) 
     assert undrawn == [], "Material loads a renderer of diagrams from another host, unless the page has one"
 
 
-@pytest.mark.parametrize("page", links.pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
+@for_each(links.pages(ROOT))
 def test_tables_and_nested_lists_have_portable_syntax(page: Path) -> None:
     """A table needs a header, and MkDocs nests lists only with an indentation of four columns."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from anabranch.clients.config import parse_servers
 from anabranch.clients.streams.assignment_info import Host
 from anabranch.control.endpoint import Address
 from anabranch.protocol.host_port import format_host_port, parse_host, parse_host_port
+from tests.cases import for_each
 
 HOSTS = ("127.0.0.1", "kafka.example", "::1", "fe80::1%eth0", "::ffff:10.0.0.1")
 
@@ -66,8 +68,7 @@ def test_address_option_accepts_ipv6_in_brackets(reader: Callable[[str], Any], h
     assert reader(format_host_port(host, 9092)) == (host, 9092)
 
 
-@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
-@pytest.mark.parametrize("text", WRONG)
+@for_each(product(READERS.values(), WRONG))
 def test_address_option_refuses_malformed_address(reader: Callable[[str], Any], text: str) -> None:
     with pytest.raises((ValueError, ConfigError, click.UsageError), match="write HOST:PORT"):
         reader(text)

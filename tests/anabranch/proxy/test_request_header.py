@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.errors import DecodeError
 from anabranch.proxy.request_header import RequestHeader, is_plausible, read_request_header
+from tests.cases import for_each
 
 
 def frame_of(message: Any, version: int, client_id: str | None = "shop") -> bytes:
@@ -23,9 +25,7 @@ def produce(acks: int, transactional_id: str | None = "tx") -> ProduceRequest:
     return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1, topic_data=data)
 
 
-@pytest.mark.parametrize("version", range(12))
-@pytest.mark.parametrize("acks", [0, 1, -1])
-@pytest.mark.parametrize("transactional_id", [None, "tx" * 100])
+@for_each(product(range(12), [0, 1, -1], [None, "tx" * 100]))
 def test_header_prefix_shows_whether_produce_is_answered(version: int, acks: int, transactional_id: str | None) -> None:
     frame = frame_of(produce(acks, transactional_id), version)
     known = RequestHeader(0, version, 0, "shop", acks != 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from tests.broker.coordinators.transactions.test_transaction_requests import ME,
 from tests.broker.coordinators.transactions.test_transactional_id import transaction
 from tests.broker.replication.replica_cluster import until
 from tests.broker.transactions import transactional_batch
+from tests.cases import for_each
 
 NONE, CONCURRENT, INVALID = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 FENCED, MAPPING = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -125,9 +127,7 @@ STATES = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLE
 WRONG = [(Producer(999, ME.epoch), MAPPING), (BEFORE, FENCED), (Producer(ME.id, ME.epoch + 1), FENCED)]
 
 
-@pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("pending", [one for one in TransactionState if one is not PREPARE_EPOCH_FENCE])
-@pytest.mark.parametrize("state", STATES)
+@for_each(product(STATES, [one for one in TransactionState if one is not PREPARE_EPOCH_FENCE], [True, False]))
 def test_end_while_transition_is_pending_is_concurrent_for_any_producer(
     state: TransactionState, pending: TransactionState, commit: bool
 ) -> None:

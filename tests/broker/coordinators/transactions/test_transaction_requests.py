@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from anabranch.broker.coordinators.transactions import transaction_requests as requests
@@ -23,6 +25,7 @@ from anabranch.broker.coordinators.transactions.transactional_id import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.transactions.test_transactional_id import transaction
+from tests.cases import for_each
 
 ME = Producer(1000, 3)
 STATES = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
@@ -112,8 +115,7 @@ def test_request_of_another_producer_is_refused(state: TransactionState) -> None
         assert refused.value.code is answer
 
 
-@pytest.mark.parametrize("pending", [one for one in TransactionState if one is not PREPARE_EPOCH_FENCE])
-@pytest.mark.parametrize("state", STATES)
+@for_each(product(STATES, [one for one in TransactionState if one is not PREPARE_EPOCH_FENCE]))
 def test_request_during_a_pending_transition_is_concurrent(state: TransactionState, pending: TransactionState) -> None:
     busy = transaction(state, pending=pending)
     assert add(busy, ME, 1) is CONCURRENT and add(busy, ME, 0) is CONCURRENT
@@ -123,8 +125,7 @@ def test_request_during_a_pending_transition_is_concurrent(state: TransactionSta
     assert not requests.has_timed_out(busy, 10**9)
 
 
-@pytest.mark.parametrize("pending", list(TransactionState))
-@pytest.mark.parametrize("state", STATES)
+@for_each(product(STATES, TransactionState))
 def test_add_while_transition_is_pending_is_concurrent_if_pending_is_tested_first(
     state: TransactionState, pending: TransactionState
 ) -> None:

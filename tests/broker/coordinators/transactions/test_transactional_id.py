@@ -24,6 +24,7 @@ from anabranch.broker.coordinators.transactions.transactional_id import (
     is_epoch_exhausted,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.cases import for_each
 
 MOVES: dict[TransactionState, Callable[[Transaction], Transition]] = {
     EMPTY: lambda one: one.prepare_next_epoch(timeout_ms=7, expected_epoch=None, now_ms=50),
@@ -54,7 +55,7 @@ def transaction(state: TransactionState = EMPTY, **changes: object) -> Transacti
     )
 
 
-@pytest.mark.parametrize(("state", "to"), list(itertools.product(TransactionState, TransactionState)))
+@for_each(itertools.product(TransactionState, TransactionState))
 def test_illegal_transition_is_refused(state: TransactionState, to: TransactionState) -> None:
     one = transaction(state)
     if to in (COMPLETE_COMMIT, COMPLETE_ABORT) and state in (PREPARE_COMMIT, PREPARE_ABORT):
