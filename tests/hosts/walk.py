@@ -39,7 +39,8 @@ ssl.keystore.location={folder}/certs/client.pem
 ssl.truststore.type=PEM
 ssl.truststore.location={folder}/certs/ca.pem
 """
-PATIENCE_S: Final = 180
+PATIENCE_S: Final = 600
+"""On a busy machine the audit takes minutes: its JVMs share the processors with the nodes."""
 
 
 class Walk:
