@@ -233,8 +233,8 @@ class Walk:
         spark = environment(self._folder)
         for host, name, words in (
             ("one", "master", "Master --port 7077"),
-            ("one", "worker", f"Worker --cores 1 --memory 640m {master}"),
-            ("two", "worker", f"Worker --cores 1 --memory 640m {master}"),
+            ("one", "worker", f"Worker --cores 1 --memory 640m --work-dir ./spark {master}"),
+            ("two", "worker", f"Worker --cores 1 --memory 640m --work-dir ./spark {master}"),
         ):
             address = self.network.address(host)
             kind, _, rest = words.partition(" ")
