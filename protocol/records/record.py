@@ -45,6 +45,9 @@ class Columns(NamedTuple):
         return Columns._make(column[first:] for column in self)
 
 
+NULL: Final = -1
+NULL_VARINT: Final = 1
+"""The length of a null field, and as it is encoded."""
 FIELDS: Final = len(Columns._fields)
 AT_ONCE: Final = 500
 """How many records `iter_records` reads ahead: they are used while in the processor's caches, and the garbage collector
@@ -169,44 +172,43 @@ def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would hal
             number, position = decode_varlong(data, position)
             timestamp = base_timestamp + number
         number = data[position]
-        if number < 128:
+        if number < 128 and not number & 1:
             position += 1
             offset = base_offset + (number >> 1)
-        elif (second := data[position + 1]) < 128:
+        elif not number & 1 and (second := data[position + 1]) < 128:
             position += 2
             offset = base_offset + (number + (second << 7) - 128 >> 1)
         else:
             number, position = decode_varint(data, position)
             offset = base_offset + number
-        # An encoded length is even, or negative for null.
+        # An encoded length is even; only null, -1, is odd.
         key = value = None
         length = data[position]
-        if length > 127:
-            length, position = decode_varint(data, position)
-            if length >= 0:
-                key = data[position : (position := position + length)]
-        elif length & 1:
-            position += 1
-        else:
+        if length < 128 and not length & 1:
             start = position + 1
             position = start + (length >> 1)
             key = data[start:position]
+        elif length == NULL_VARINT:
+            position += 1
+        else:
+            length, position = decode_varint(data, position)
+            if length != NULL:
+                key, position = _read_field(data, position, length)
         length = data[position]
-        if length < 128:
+        if length < 128 and not length & 1:
             start = position + 1
-            if length & 1:
-                position = start
-            else:
-                position = start + (length >> 1)
-                value = data[start:position]
-        elif (second := data[position + 1]) < 128 and not length & 1:
+            position = start + (length >> 1)
+            value = data[start:position]
+        elif length == NULL_VARINT:
+            position += 1
+        elif not length & 1 and (second := data[position + 1]) < 128:
             start = position + 2
             position = start + (length + (second << 7) - 128 >> 1)
             value = data[start:position]
         else:
             length, position = decode_varint(data, position)
-            if length >= 0:
-                value = data[position : (position := position + length)]
+            if length != NULL:
+                value, position = _read_field(data, position, length)
         headers: tuple[tuple[str, bytes | None], ...] = ()
         if not with_headers:
             if position >= end:
@@ -220,6 +222,12 @@ def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would hal
             raise DecodeError(f"a record ends {position - end} bytes late", buffer=data, position=end)
         fields += (offset, timestamp, key, value, headers)
     return fields, position
+
+
+def _read_field(data: bytes, position: int, length: int) -> tuple[bytes, int]:
+    if length < 0:
+        raise DecodeError(f"a field of {length} bytes", buffer=data, position=position)
+    return data[position : position + length], position + length
 
 
 def _read_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:

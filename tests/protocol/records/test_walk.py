@@ -111,6 +111,23 @@ def test_damaged_batches_give_same_result_as_reference(records: list[Fields], da
 
 
 @pytest.mark.parametrize(
+    ("position", "byte", "refused"),
+    [
+        pytest.param(3, 3, False, id="offset delta -2"),
+        pytest.param(3, 1, False, id="offset delta -1"),
+        pytest.param(4, 3, True, id="key of -2 bytes"),
+        pytest.param(5, 5, True, id="value of -3 bytes"),
+    ],
+)
+def test_negative_numbers_of_a_record_are_read_with_their_sign_or_refused(
+    position: int, byte: int, refused: bool
+) -> None:
+    content = bytearray(content_of([(None, None, [], 0)]))
+    content[position] = byte
+    assert agreed(bytes(content), 1) is not refused
+
+
+@pytest.mark.parametrize(
     ("records", "is_few"),
     [
         ([(b"k", b"v" * 100, [("h", b"w")], 5), (None, None, [], 7)], True),

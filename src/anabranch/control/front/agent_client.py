@@ -76,7 +76,8 @@ class AgentClient:
                     raise _refusal(answer.status, content)
                 return json.loads(content) if answer.content_type == "application/json" else content
         except TimeoutError:
-            raise AgentUnreachable(f"the control agent at {self.url} does not answer in {timeout_s:g} s") from None
+            within = "" if timeout_s is None else f" in {timeout_s:g} s"
+            raise AgentUnreachable(f"the control agent at {self.url} does not answer{within}") from None
         except aiohttp.ClientError as error:
             raise AgentUnreachable(f"the control agent at {self.url} does not answer: {_reason(error)}") from None
 
