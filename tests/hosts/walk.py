@@ -254,7 +254,7 @@ class Walk:
             f"--conf spark.driver.host={driver} --conf spark.executor.memory=512m"
         )
         self.run(line, SPARK_LOCAL_IP=driver, JAVA_HOME=spark["JAVA_HOME"])
-        verdict = json.loads((self.home(CLIENT) / "out/audit/orders-audit/verdict.json").read_text())
+        verdict = json.loads((self.home(CLIENT) / "out/audit/orders-audit/backfill/verdict.json").read_text())
         print(_indented(json.dumps(verdict, indent=1)), end="", flush=True)
 
     def photograph(self, picture: Path) -> None:

@@ -161,7 +161,7 @@ def test_node_command_loads_no_control_plane_without_the_option() -> None:
     code = (
         "import sys, asyncio\n"
         "from anabranch.cli import node\n"
-        "assert node.control_endpoint(None, None, 0, frames=False) is None\n"
+        "assert node.control_endpoint(None, None, 0, frames=False, certificate=None) is None\n"
         "async def main():\n"
         "    async with node.control_agent(None, None) as agent, node.serving(None, agent, None):\n"
         "        rooms = ('anabranch.control.', 'anabranch.faults.')\n"
