@@ -9,8 +9,8 @@ A front uses an agent in these steps:
 2. `GET /v1/agent/decisions?front=ID` with `Accept: text/event-stream`. The first message is `ready`, each `decision` is
    a question.
 3. `POST /v1/faults?front=ID` for a rule that ends with the lease; with `&decided_by=front` its requests are questions.
-4. `POST /v1/agent/decisions/NUMBER {"hit": true}` answers a question; with `"spent": true` the rule asks no more. A hit
-   that ends or stops the node's process may get no response.
+4. `POST /v1/agent/decisions/NUMBER?front=ID {"hit": true}` answers a question; with `"spent": true` the rule asks no
+   more. A hit that ends or stops the node's process may get no response.
 5. `DELETE /v1/agent/lease?front=ID` at the end.
 """
 
@@ -151,7 +151,8 @@ async def _questions(on: ControlledNode) -> AsyncGenerator[tuple[str, Any], None
 
 
 async def decide(on: ControlledNode, request: ControlRequest) -> Done:
-    """Answer a question."""
+    """Answer a question. Raises ActionRefused while another front holds the lease."""
+    on.refuse_others(request.query.get("front", ""))
     number, hit, spent = request.words["question"], request.body.get("hit"), request.body.get("spent", False)
     if not number.isdecimal() or not isinstance(hit, bool) or not isinstance(spent, bool):
         raise ValueError('a decision on a question such as 7 is {"hit": true}')
@@ -227,7 +228,14 @@ OWN_ROUTES: Final[tuple[Route, ...]] = (
         query=FrontQuery,
         stream=follow_decisions,
     ),
-    Route("POST", "/v1/agent/decisions/{question}", "Decide whether a rule hits a request.", decide, body=DecisionBody),
+    Route(
+        "POST",
+        "/v1/agent/decisions/{question}",
+        "Decide whether a rule hits a request.",
+        decide,
+        query=FrontQuery,
+        body=DecisionBody,
+    ),
     Route(
         "POST",
         "/v1/agent/journal/{number}/explain",

@@ -93,7 +93,7 @@ class Front:
                 yield kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
     async def decide(self, question: int, **decision: bool) -> Any:
-        return await self.on.ask("POST", f"/v1/agent/decisions/{question}", decision)
+        return await self.on.ask("POST", f"/v1/agent/decisions/{question}?front={self.name}", decision)
 
 
 @contextlib.asynccontextmanager
@@ -171,6 +171,7 @@ async def test_rules_are_changed_only_by_the_front_that_holds_the_lease(query: s
             ("DELETE", "/v1/faults", None),
             ("DELETE", "/v1/faults/mine", None),
             ("POST", "/v1/faults/mine/release", None),
+            ("POST", "/v1/agent/decisions/1", {"hit": True}),
         ):
             with pytest.raises(ControlError, match="front a controls this node"):
                 await on.ask(method, path + query, body)

@@ -229,8 +229,8 @@ class FrontRules:
         body = {"hit": hit, "spent": one is None or one.armed.spent}
         stops_itself = one is not None and hit and one.armed.rule.node in OWN_ACTIONS
         try:
-            path = f"/v1/agent/decisions/{question['id']}"
-            await link.client.ask("POST", path, body, timeout_s=STOPS_ITSELF_S if stops_itself else ASK_S)
+            path, timeout_s = f"/v1/agent/decisions/{question['id']}", STOPS_ITSELF_S if stops_itself else ASK_S
+            await link.client.ask("POST", path, body, self._query(False), timeout_s=timeout_s)
         except AgentUnreachable as error:  # a node that stops itself may not answer
             log.debug("%s", error)
         except ActionRefused as error:
