@@ -100,7 +100,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/consumer/test_consumer.py": (
         "what a consumer is put together of, in front of a cluster",
-        "clients/consumer/: consumer_config consumer_partition_assignor consumer_runtime joiner progress_watch steps "
+        "clients/consumer/: consumer_config consumer_partition_assignor consumer_runtime progress_watch steps "
         "topic_gates",
     ),
     "clients/test_admin.py": (

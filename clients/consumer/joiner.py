@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from anabranch.clients.consumer.classic_group_membership import Assigned, State
@@ -19,6 +19,7 @@ from anabranch.clients.consumer.ownership import Ownership
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -126,13 +127,7 @@ class Joiner:
                 shown = metadata.topics.get(topic)
                 if topic in self._topics and (shown is None or shown.generation < generation):
                     return False
-            # A leader of another implementation sends no generations; but the partitions that it assigned exist. One
-            # that this member reads already may have been removed: a coordinator leaves it assigned until the member
-            # has revoked others, which it does only after this.
-            return all(
-                metadata.partition(*partition) is not None or self._ownership.reads(partition)
-                for partition in assigned.partitions
-            )
+            return knows_new_partitions(metadata, assigned.partitions, self._ownership.reads)
 
         try:
             await self._network.wait_for(knows_partitions, timeout_ms=METADATA_TIMEOUT_MS)
@@ -148,3 +143,15 @@ class Joiner:
         if at_ms is not None:
             wait_s = max(at_ms - self._clock_ms(), 0) / 1000 if at_ms != REJOIN_NOW else 0
             self._rejoin_timer = asyncio.get_running_loop().call_later(wait_s, self.want_rebalance)
+
+
+def knows_new_partitions(
+    metadata: ClusterMetadata, assigned: Iterable[TopicPartition], reads: Callable[[TopicPartition], bool]
+) -> bool:
+    """Whether metadata has every assigned partition that the member does not read already.
+
+    A leader of another implementation sends no generations; but the partitions that it assigned exist. One that the
+    member reads may have been removed: a coordinator leaves it assigned until the member has revoked others, which it
+    does only after it knows this.
+    """
+    return all(reads(partition) or metadata.partition(*partition) is not None for partition in assigned)

@@ -120,7 +120,7 @@ def test_past_is_shown_and_left(page: Page, lively: str) -> None:
     strip = page.find(".time canvas")[0]
     event = next(one for one in control.events() if one["kind"] == "topic created" and one["topic"] == "later")
     page.driver.execute_script(
-        "return import('/dashboard/store.js').then((it) => it.goTo(arguments[0]))", event["at"] - 1
+        "return import('/dashboard/store.js').then((it) => it.goTo(arguments[0]))", event["at"] - 0.001
     )
     page.see(".banner", "This is how it was")
     page.go("topics")

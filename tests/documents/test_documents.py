@@ -95,9 +95,9 @@ def test_defects_are_planted_and_modelled_where_the_page_says_so() -> None:
 def test_tables_list_every_planted_bug() -> None:
     text = (DOCS / "simulation.md").read_text()
     bugs, _, defects = text.partition("## Defects of resizes")
-    rows = re.findall(r"^\| (.+?) \| \d+(?: aimed| swarm)? \| .+ \|$", bugs, re.MULTILINE)
+    rows = re.findall(r"^\| (.+?) \| \d+(?: aimed)? \| .+ \|$", bugs, re.MULTILINE)
     assert set(rows) == set(PLANTS)
-    rows = re.findall(r"^\| (.+?) \| (.+?) \| \d+(?: aimed| swarm)? \| .+ \|$", defects, re.MULTILINE)
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| \d+(?: aimed)? \| .+ \|$", defects, re.MULTILINE)
     assert {name: items for items, name in rows} == {name: one.items for name, one in DEFECTS.items()}
 
 

@@ -19,7 +19,7 @@ from tests.sim.fitting import check_fit
 
 PLANTS: Final[dict[str, Callable[[Planter], None]]] = {}
 AIMED_AT: Final[dict[str, str]] = {}
-"""The aim, or the scenario, that shows a bug where random schedules would take a thousand and more."""
+"""The aim that shows a bug where random schedules would take a thousand and more."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Caught:
     def effort(self) -> str:
         """How many schedules it took, and whether they were aimed at it."""
         where = AIMED_AT.get(self.name, "")
-        return f"{self.schedules} {where if where == 'swarm' else 'aimed'}" if where else str(self.schedules)
+        return f"{self.schedules} aimed" if where else str(self.schedules)
 
     @property
     def verdict(self) -> str:

@@ -283,7 +283,9 @@ def poisoned(planter: Planter) -> None:
     from anabranch.clients.network import Network
     from anabranch.protocol.errors import ErrorCode, KafkaError
 
-    async def wait_for_topic(network: Any, topic: str, condition: Any, *, timeout_ms: float | None = None) -> Any:
+    async def wait_for_topic(
+        network: Any, topic: str, condition: Any, *, index: int = -1, timeout_ms: float | None = None
+    ) -> Any:
         network.follow(topic)
 
         def reached(metadata: Any) -> bool:
@@ -334,10 +336,3 @@ def patient_fetches(planter: Planter) -> None:
         return original(connection, request, version=version, timeout_ms=timeout_ms)
 
     original = planter.replace(Connection, "send", send)
-
-
-@plant("found: a member waits for the metadata of a removed partition that it reads", aim="swarm")
-def removed_partition_is_awaited(planter: Planter) -> None:
-    from anabranch.clients.consumer.ownership import Ownership
-
-    planter.replace(Ownership, "reads", lambda ownership, partition: False)

@@ -30,7 +30,7 @@ def test_conflicting_control_options_are_refused(anabranch: Command, options: tu
 
 
 def test_endpoint_keeps_the_journal_options_for_the_agent() -> None:
-    endpoint = control_endpoint("127.0.0.1:0", None, 7, frames=True)
+    endpoint = control_endpoint("127.0.0.1:0", None, 7, frames=True, certificate=None)
     assert endpoint is not None
     with contextlib.closing(endpoint._listener):
         assert (endpoint.journal_size, endpoint.frames) == (7, True)
