@@ -1,14 +1,19 @@
 """Conversion of groups with members between the classic protocol and KIP-848.
 
 A classic group is upgraded when the first member of the consumer protocol joins: the others stay members with their
-assignments, and their generation becomes their epoch. A KIP-848 group is downgraded when the last such member leaves
-and classic members remain: these rejoin as in any rebalance. `group.consumer.migration.policy` may forbid either.
+assignments, and their generation becomes their epoch. What a cooperative member owned when it joined, and did not get
+again, it may still be about to revoke: nobody gets that before it has joined once more. (In Kafka another member gets
+it at once, and the last commit of the former owner may set the group back.)
+
+A KIP-848 group is downgraded when the last such member leaves and classic members remain: these rejoin as in any
+rebalance. `group.consumer.migration.policy` may forbid either.
 
 Source: KIP-848; Kafka's ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup, GroupMetadataManager of 4.1.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Collection
@@ -20,7 +25,7 @@ from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, As
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
-from anabranch.broker.coordinators.consumer_groups.member import ClassicMember, Member, ascending
+from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED, ClassicMember, Member, ascending
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
 from anabranch.protocol.consumer_protocol import decode_assignment, decode_subscription
@@ -37,7 +42,9 @@ def upgrade(group: ClassicGroup, topics: TopicsView, limits: ConsumerGroupLimits
     if len(group.members) > limits.size_max:
         raise _refusal(group, f"it has more than {limits.size_max} members")
     decision = Decision(ConsumerGroup(group.group_id), topics, limits, now_ms)
-    members = [_member(group, former, topics) for former in group.members]
+    joined = [_member(group, former, topics) for former in group.members]
+    members = [one for one, _ in joined]
+    members = [_with_unrevoked(one, owned, members) for one, owned in joined]
     for member in members:
         decision.write_metadata(member)
     decision.write_epoch(group.generation, _hash(decision, members))
@@ -73,7 +80,8 @@ def _refusal(group: ClassicGroup, reason: str) -> KafkaError:
     )
 
 
-def _member(group: ClassicGroup, former: FormerMember, topics: TopicsView) -> Member:
+def _member(group: ClassicGroup, former: FormerMember, topics: TopicsView) -> tuple[Member, Assignment]:
+    """Return a member with its assignment, and what it owned when it joined."""
     metadata = former.metadata(group.protocol) or former.protocols[0][1]
     try:
         subscription = decode_subscription(metadata)
@@ -82,7 +90,7 @@ def _member(group: ClassicGroup, former: FormerMember, topics: TopicsView) -> Me
         raise _refusal(group, f"a member sent a malformed subscription: {error}") from None
     if assignment.user_data and not is_generations(assignment.user_data):
         raise _refusal(group, f"its assignor {group.protocol!r} stores user data, which the conversion would lose")
-    return Member(
+    member = Member(
         member_id=former.member_id,
         instance_id=former.instance_id,
         rack_id=subscription.rack_id,
@@ -96,6 +104,17 @@ def _member(group: ClassicGroup, former: FormerMember, topics: TopicsView) -> Me
         previous_epoch=group.generation,
         assigned=classic_assignment.by_ids(assignment.assigned_partitions, topics),
     )
+    return member, classic_assignment.by_ids(subscription.owned_partitions, topics)
+
+
+def _with_unrevoked(member: Member, owned: Assignment, members: Collection[Member]) -> Member:
+    """Return the member with those partitions that it owned when it joined, and that nobody has got since."""
+    unrevoked = {
+        topic_id: left
+        for topic_id, partitions in owned.items()
+        if (left := partitions.difference(*(one.assigned.get(topic_id, frozenset()) for one in members)))
+    }
+    return dataclasses.replace(member, state=UNREVOKED, revoking=unrevoked) if unrevoked else member
 
 
 def may_downgrade(group: ConsumerGroup, going: Collection[str], limits: ConsumerGroupLimits) -> bool:

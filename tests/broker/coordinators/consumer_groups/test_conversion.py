@@ -11,6 +11,7 @@ from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGr
 from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
 from anabranch.broker.coordinators.consumer_groups import conversion
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.consumer_groups.member import STABLE, UNREVOKED
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -26,15 +27,20 @@ from tests.broker.coordinators.consumer_groups.test_classic_members import Class
 from tests.broker.coordinators.consumer_groups.world import Client, Topics, partitions
 
 
-def member(name: str, indexes: list[int], user_data: bytes | None = None) -> GroupMetadataMember:
+def member(
+    name: str, indexes: list[int], user_data: bytes | None = None, *, owned: list[int] | None = None
+) -> GroupMetadataMember:
     rows = [TopicPartitions(topic="t", partitions=indexes)]
+    before = [TopicPartitions(topic="t", partitions=owned)] if owned else []
     return GroupMetadataMember(
         member_id=name,
         client_id="client",
         client_host="/1.2.3.4",
         rebalance_timeout=60_000,
         session_timeout=10_000,
-        subscription=encode_subscription(ConsumerProtocolSubscription(topics=["t"], user_data=None)),
+        subscription=encode_subscription(
+            ConsumerProtocolSubscription(topics=["t"], user_data=None, owned_partitions=before)
+        ),
         assignment=encode_assignment(ConsumerProtocolAssignment(assigned_partitions=rows, user_data=user_data)),
     )
 
@@ -74,6 +80,23 @@ def test_upgraded_group_keeps_assignments_of_members() -> None:
     assert all(one.epoch == 7 and one.classic is not None for one in group.members.values())
     assert group.timers.due("a", Timer.SESSION) == 11_000
     assert decision.hash_with() == group.metadata_hash
+
+
+def test_upgraded_group_gives_away_no_partition_that_a_cooperative_member_may_still_have() -> None:
+    rebalancing = dataclasses.replace(
+        VALUE, members=[member("a", [0], owned=[0, 1, 2]), member("b", [2, 3]), member("c", [])]
+    )
+    decision = conversion.upgrade(classic(rebalancing), topics(), ConsumerGroupLimits(), 1_000)
+    group = decision.group
+    for record in decision.records:
+        group.apply(record)
+    for act in decision.then:
+        act()
+    (t,) = group.members["a"].assigned
+    assert group.members["a"].state is UNREVOKED
+    assert group.members["a"].revoking == partitions(t=[1]), "b got 2, so a had revoked it"
+    assert not group.is_free(t, 1)
+    assert [group.members[one].state for one in "bc"] == [STABLE, STABLE]
 
 
 @pytest.mark.parametrize(
