@@ -341,7 +341,7 @@ class Stream:
 
 @suggest_arguments
 class Table(Stream):
-    """A stream of changes of which a store keeps the latest for each key.
+    """A table: its store keeps the latest value of each key. As a stream, it has every change.
 
     Attributes:
         store: The name of the store.

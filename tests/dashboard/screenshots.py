@@ -19,11 +19,16 @@ TRAFFIC_S: Final = 25
 LIMIT_BYTES: Final = 200_000
 
 
-def photograph(page: Page, name: str) -> None:
-    """Keep what is shown now."""
+def take(page: Page, path: Path) -> None:
+    """Keep what is shown now in a file."""
     time.sleep(SETTLED_S)
-    path = FOLDER / f"{name}.png"
     path.write_bytes(page.driver.get_screenshot_as_png())
+
+
+def photograph(page: Page, name: str) -> None:
+    """Keep what is shown now for the documents."""
+    path = FOLDER / f"{name}.png"
+    take(page, path)
     assert path.stat().st_size < LIMIT_BYTES, f"{path} is too large for a page of the documents"
     print(f"wrote {path.relative_to(FOLDER.parents[1])} ({path.stat().st_size:,} bytes)")
 

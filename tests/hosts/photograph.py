@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
 from tests.dashboard.chromium import browser
+from tests.dashboard.screenshots import take
 
-SETTLED_S: Final = 1.5
 UNTRUSTED: Final = "--ignore-certificate-errors"
 """The browser does not know the CA of the walk."""
 
@@ -24,8 +23,7 @@ def main(url: str, token_file: Path, picture: Path) -> None:
         page.see("nav .foot", "live")
         for number in (1, 2, 3):
             page.see(".card", f"{number}")
-        time.sleep(SETTLED_S)
-        picture.write_bytes(page.driver.get_screenshot_as_png())
+        take(page, picture)
 
 
 if __name__ == "__main__":

@@ -201,16 +201,8 @@ def command(
     held = read_snapshot(snapshot, data_dir) if snapshot else None
     brokers = brokers or (3 if held is None else len(held.node_ids))
     refuse_too_high_ports(port, brokers)
-    check_processes(
-        processes,
-        zookeeper,
-        metrics_port,
-        advertise=advertise,
-        racks=racks,
-        clock=clock,
-        **{"from": snapshot},
-        rules=rules,
-    )
+    refused = {"advertise": advertise, "racks": racks, "clock": clock, "from": snapshot, "rules": rules}
+    check_processes(processes, zookeeper, metrics_port, **refused)
     advertised_host, advertised_port = advertised_address(advertise or "", brokers, listeners)
     options: dict[str, Any] = {"host": host, "port": port, "listeners": listeners, "data_dir": data_dir, "kafka": kafka}
     with failures_explained():

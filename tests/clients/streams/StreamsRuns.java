@@ -116,7 +116,7 @@ public class StreamsRuns {
         return "" + ((value == null ? 0 : number(value)) * 1000 + (row == null ? 0 : number(row)));
     }
 
-    /** A sum of which every seventh one deletes its key. */
+    /** The sum as text; null, which deletes the key, if the sum is a multiple of 7. */
     static String sum(long sum) {
         return sum % 7 == 0 ? null : "" + sum;
     }

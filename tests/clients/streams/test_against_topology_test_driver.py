@@ -170,7 +170,7 @@ def behind(of: Stream, step: Step, streams: dict[str, Stream], tables: dict[str,
 
 
 def summed(key: bytes, value: str, total: str) -> str | None:
-    """A sum of which every seventh one deletes its key."""
+    """Add a value; a multiple of 7 deletes the key."""
     after = int(total) + int(value)
     return None if after % 7 == 0 else str(after)
 
