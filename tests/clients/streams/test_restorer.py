@@ -155,6 +155,7 @@ async def test_running_instance_has_state_of_recreated_changelog(
         await world.feed(200, keys=KEYS)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
             await world.counted(one)
+            await until(lambda: idle(one), "all is committed")
             await make_again(world, partitions=PARTITIONS, records=records)
             refreshed = one._committer._producer._network  # type: ignore[union-attr]
             if records:
