@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.consumer.log_start_watch import LogStartWatch
 from anabranch.clients.consumer.progress_watch import ProgressWatch
 from anabranch.clients.consumer.topic_gates import Gates
-from anabranch.clients.metadata import NO_LEADER
+from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
 from anabranch.clients.network import GROUP, Network
 from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -122,10 +123,15 @@ class GateWatcher:
             gate = self._gates.gate(topic)
             cut = gate.cut(key_epoch) if gate is not None else None
             partition = metadata.partition(topic, key_epoch.partition)
-            if partition is None:
+            if partition is None and (gate is None or _is_current(metadata, topic, gate)):
                 self._gates.drop_end(topic, key_epoch)
                 continue
-            if cut is None or partition.leader_epoch < cut or metadata.leader(topic, partition.index) == NO_LEADER:
+            if (
+                partition is None
+                or cut is None
+                or partition.leader_epoch < cut
+                or metadata.leader(topic, partition.index) == NO_LEADER
+            ):
                 self._network.request_refresh()
                 continue
             question = OffsetForLeaderPartition(
@@ -178,3 +184,9 @@ class GateWatcher:
     def _on_progress(self, positions: Mapping[TopicPartition, int]) -> None:
         self._gates.note_committed(positions)
         self._wakeup.set()
+
+
+def _is_current(metadata: ClusterMetadata, topic: str, gate: TopicGate) -> bool:
+    """Whether the metadata is not older than a gate. A broker that has just started may not know the topic yet."""
+    known = metadata.topics.get(topic)
+    return known is not None and known.lineage is not None and known.lineage.generation >= gate.lineage.generation

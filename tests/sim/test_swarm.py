@@ -12,7 +12,7 @@ from tests.sim.command import BATCH, batches_until, run_many
 from tests.sim.coverage import Coverage, Table, phase_of
 from tests.sim.swarm import SWARM_FAULTS, swarm
 
-SEEDS = (0, 8, 21, 32)
+SEEDS = (8, 21, 32, 181)
 """`make soak` runs as many as there is time for."""
 
 

@@ -13,6 +13,7 @@ from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.consumer.gate_watcher import GateWatcher
 from anabranch.clients.consumer.topic_gates import Gates
+from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network, make_rng
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.lineage import KeyEpoch
@@ -104,6 +105,38 @@ async def test_gates_report_awaited_commits_and_waiting_time() -> None:
                 (opening,) = reader.consumer.gate_openings()
                 assert (opening.topic, opening.key_epoch) == (TOPIC, KeyEpoch(1, 1))
                 assert opening.opened_at_s > opening.closed_at_s
+
+
+@pytest.mark.parametrize("known", ["nothing", "an older generation"])
+async def test_end_stays_requested_while_metadata_is_older_than_gate(known: str) -> None:
+    """A dropped request would be repeated at once, for as long as the broker does not know the topic."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        old = await admin.describe_topic(TOPIC)
+        await resize(admin, 2)
+        await resize(admin, 1)
+        changed = asyncio.Event()
+        async with keeping(cluster, changed) as (keeper, gates):
+            network, gate = keeper._network, gates.gate(TOPIC)
+            assert gate is not None
+            newest = network.metadata
+            network.metadata = ClusterMetadata(nodes=newest.nodes, topics={} if known == "nothing" else {TOPIC: old})
+            gates.refresh(network.metadata)
+            gates.want_end(TOPIC, KeyEpoch(1, 1))
+            assert await keeper._ask_ends(), "it is asked again after a while"
+            keeper.refresh()
+            assert await ends(gate, changed, KeyEpoch(1, 1)) == [0], "newer metadata was requested"
+
+
+async def test_end_of_removed_partition_is_not_requested_any_more() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        await resize(admin, 2)
+        changed = asyncio.Event()
+        async with keeping(cluster, changed) as (keeper, gates):
+            gates.want_end(TOPIC, KeyEpoch(7, 1))
+            assert not await keeper._ask_ends()
+            assert not gates.requested_ends
 
 
 async def test_deleted_topic_leaves_no_gate_state() -> None:
