@@ -67,6 +67,7 @@ class Shown:
     topic: str
     generation: int
     epochs: Mapping[int, int]
+    topic_id: str = ""
 
 
 @dataclass(slots=True)

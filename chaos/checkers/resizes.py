@@ -114,13 +114,15 @@ def b17_index_reused(history: History) -> Iterator[str]:
 
 def b18_shown_too_early(history: History) -> Iterator[str]:
     """A response shows a leader epoch in which a partition serves a newer generation than the topic's (I9, R12)."""
-    generations: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    generations: dict[tuple[Place, str], list[tuple[int, int]]] = defaultdict(list)
     for state in history.states:
-        if not generations[state.place] or generations[state.place][-1][1] != state.generation:
-            generations[state.place].append((state.leader_epoch, state.generation))
+        known = generations[state.place, state.topic_id]
+        if not known or known[-1][1] != state.generation:
+            known.append((state.leader_epoch, state.generation))
     for one in history.resizes.shown:
         for index, epoch in one.epochs.items():
-            serves = max((g for first, g in generations[one.topic, index] if first <= epoch), default=0)
+            known = generations[(one.topic, index), one.topic_id]
+            serves = max((g for first, g in known if first <= epoch), default=0)
             if serves > one.generation:
                 where = f"{one.topic}-{index} in epoch {epoch}, which is of {serves}"
                 yield f"{one.process} sees {where}, and generation {one.generation}"

@@ -52,7 +52,7 @@ class ResizeProbes:
         self._history = cluster.history
         self._events = cluster.history.resizes
         self._stubs: dict[str, dict[int, int]] = {}
-        self._shown: dict[tuple[str, str], tuple[int, dict[int, int]]] = {}
+        self._shown: dict[tuple[str, str], tuple[str, int, dict[int, int]]] = {}
         self._with_generations: set[tuple[int, bytes, int, int]] = set()
         self._steps = 0
 
@@ -170,10 +170,11 @@ class ResizeProbes:
             if topic.name is None or topic.error_code or not topic.partitions or topic.base < 1:
                 continue
             epochs = {row.partition_index: row.leader_epoch for row in topic.partitions}
-            now = (topic.generation, epochs)
+            topic_id = topic.topic_id.hex()
+            now = (topic_id, topic.generation, epochs)
             if self._shown.get((process, topic.name)) != now:
                 self._shown[process, topic.name] = now
-                row = Shown(self._history.tick(), process, topic.name, topic.generation, epochs)
+                row = Shown(self._history.tick(), process, topic.name, topic.generation, epochs, topic_id)
                 self._events.shown.append(row)
         after: ClusterMetadata = original(metadata, response, **options)
         for name, known in after.topics.items():

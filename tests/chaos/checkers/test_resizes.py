@@ -148,6 +148,14 @@ def _(s: Story, epoch: int) -> None:
     s.history.resizes.shown.append(Shown(s.history.tick(), "c", "t", 0, {0: epoch}))
 
 
+@case.pair("B18 shown-too-early", "new", "old")
+def _(s: Story, topic_id: str) -> None:
+    """A topic of this name was deleted, and partition 1 of the new one was added by its first resize."""
+    s.serves(P, 0, 1)
+    s.history.states[-1].topic_id = "new"
+    s.history.resizes.shown.append(Shown(s.history.tick(), "c", "t", 0, {0: 0}, topic_id))
+
+
 @case("B19 removed-too-early")
 def _() -> tuple[Build, Build]:
     return lambda s: retired(s, sealed=False), retired
