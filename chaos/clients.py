@@ -282,6 +282,10 @@ class Reader(PartitionKeyRebalanceListener):
         """Note that whole partitions are revoked: the state of their keys is flushed."""
         self._called_back("revoked", partitions)
 
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Note that the group went on without this member."""
+        self._called_back("lost", partitions)
+
     def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Note that keys may be revoked."""
         self._called_back("revoked", partitions)
@@ -290,7 +294,9 @@ class Reader(PartitionKeyRebalanceListener):
         """Note that keys are assigned."""
         self._called_back("assigned", partitions)
 
-    def _called_back(self, kind: Literal["revoked", "assigned"], partitions: Collection[TopicPartition]) -> None:
+    def _called_back(
+        self, kind: Literal["revoked", "lost", "assigned"], partitions: Collection[TopicPartition]
+    ) -> None:
         places = tuple((one.topic, one.partition) for one in sorted(partitions))
         history = self._record.history
         history.callbacks.append(Callback(history.tick(), self.identity, kind, places))

@@ -87,7 +87,7 @@ class Callback:
 
     order: int
     consumer: str
-    kind: Literal["revoked", "assigned"]
+    kind: Literal["revoked", "lost", "assigned"]
     places: tuple[Place, ...]
 
 

@@ -6,10 +6,11 @@ with the generations of their members. Only the conversion is here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from anabranch.chaos.checkers.shared import was_removed_unread
-from anabranch.chaos.history import Delivery, History, Send
+from anabranch.chaos.history import Delivery, History, Place, Send
 from anabranch.judge import records
 from anabranch.judge.delivered_order import DeliveryOrder
 from anabranch.judge.stored_order import judge_stored
@@ -90,7 +91,14 @@ def _stored(history: History, topic: str, numbered: dict[str, Send]) -> Iterator
 
 def _delivered(history: History, topic: str, numbered: dict[str, Send]) -> Iterator[records.Delivery]:
     """Records that were deleted with their partition before groups had read them have lost their order (K705)."""
+    losses = sorted(
+        (loss for loss in history.callbacks if loss.kind == "lost"), key=lambda loss: loss.order, reverse=True
+    )
+    assignments: Counter[tuple[str, Place]] = Counter()
     for one in history.deliveries:
+        while losses and losses[-1].order < one.order:
+            loss = losses.pop()
+            assignments.update((loss.consumer, place) for place in loss.places)
         send = numbered.get(one.value)
         if one.place[0] == topic and send is not None and not was_removed_unread(history, one):
             yield records.Delivery(
@@ -101,6 +109,7 @@ def _delivered(history: History, topic: str, numbered: dict[str, Send]) -> Itera
                 one.consumer,
                 one.group_generation,
                 send.producer,
+                assignments[one.consumer, one.place],
             )
 
 

@@ -146,10 +146,10 @@ def b12_callbacks(history: History) -> Iterator[str]:
     flushes: dict[Place, list[int]] = defaultdict(list)
     for callback in history.callbacks:
         for place in callback.places:
-            if callback.kind == "revoked":
-                flushed[place, callback.consumer].append(callback.order)
-            else:
+            if callback.kind == "assigned":
                 flushes[place].append(callback.order)
+            else:
+                flushed[place, callback.consumer].append(callback.order)
     died = {one.consumer: one.order for one in history.died}
     taken: dict[Place, list[tuple[int, str]]] = defaultdict(list)
     for start in history.read_starts:

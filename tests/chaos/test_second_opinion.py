@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from anabranch.chaos import checkers
-from anabranch.chaos.history import Delivery, History, Place, Published, ReadStart, Send, StateWritten, Stored
+from anabranch.chaos.history import Callback, Delivery, History, Place, Published, ReadStart, Send, StateWritten, Stored
 from anabranch.chaos.second_opinion import judge_again, judge_members
 from anabranch.judge import delivered_order, stored_order
 from anabranch.protocol.linear_hashing import base_of
@@ -207,6 +208,15 @@ def test_violation_of_each_kind_is_found_by_checkers_judge_and_audit(kind: str) 
     assert row.checker in found_by_checkers(history)
     assert any(row.judge in line for line in judge_again(history)), judge_again(history)
     assert found_by_audit(scene) == ({row.audit} if row.audit else set())
+
+
+@pytest.mark.parametrize(("kind", "violations"), [("lost", 0), ("revoked", 1)])
+def test_repetition_in_one_generation_is_judged_unless_the_partition_was_lost(kind: Any, violations: int) -> None:
+    history = made().history()
+    one = history.deliveries[-1]
+    history.callbacks.append(Callback(history.tick(), one.consumer, kind, (one.place,)))
+    history.deliveries.append(replace(one, order=history.tick()))
+    assert len(judge_again(history)) == violations
 
 
 def test_group_of_other_clients_is_judged_by_order_and_completeness() -> None:

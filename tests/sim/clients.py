@@ -172,7 +172,7 @@ class _Listener(PartitionKeyRebalanceListener):
         self._reader.called_back("revoked", partitions)
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        self._reader.called_back("revoked", partitions)
+        self._reader.called_back("lost", partitions)
 
     async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
         await asyncio.sleep(self._reader.rng.random() * self._reader.flush_s)

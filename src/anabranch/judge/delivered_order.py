@@ -35,7 +35,7 @@ class DeliveryOrder:
         self._highest: dict[Stream, int] = {}
         self._owners: dict[int, int] = {}
         """Partition -> the highest generation of the group in which a member delivered a record of it."""
-        self._by_members: set[tuple[str, int, int, int]] = set()
+        self._by_members: set[tuple[str, int, int, int, int]] = set()
 
     def follow(self, deliveries: Iterable[Delivery]) -> None:
         """Judge further deliveries."""
@@ -63,7 +63,7 @@ class DeliveryOrder:
             self._verdict.add(PHANTOM, one.key, f"number {one.sequence}: at {one.partition}@{one.offset} is {is_there}")
 
     def _judge_owner(self, one: Delivery) -> None:
-        """A partition's generations of the group do not go back; a member repeats nothing within one."""
+        """A partition's generations of the group do not go back; a member that keeps a partition repeats nothing."""
         if one.generation < 0:
             return
         newest = self._owners.get(one.partition, -1)
@@ -72,7 +72,7 @@ class DeliveryOrder:
             text = f"{where} in generation {one.generation}, after generation {newest} had begun to deliver"
             self._verdict.add(STALE_OWNER, one.key, text)
         self._owners[one.partition] = max(newest, one.generation)
-        delivery = (one.member, one.generation, one.partition, one.offset)
+        delivery = (one.member, one.generation, one.assignment, one.partition, one.offset)
         if delivery in self._by_members:
             self._verdict.add(TWICE, one.key, f"{where} in generation {one.generation}")
         self._by_members.add(delivery)

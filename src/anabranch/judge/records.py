@@ -48,6 +48,8 @@ class Delivery:
     generation: int = -1
     """The member's generation of the group; -1 if the application did not record it."""
     producer: str = ""
+    assignment: int = 0
+    """How often the member had lost the partition before: it may then receive records again in the same generation."""
 
     @property
     def stream(self) -> Stream:
@@ -56,7 +58,8 @@ class Delivery:
 
 
 def read_lines(path: Path, *, producers: bool = True) -> Iterator[Delivery]:
-    """Read a file of JSON lines: key, sequence, partition, offset, and optionally member, group_generation, producer.
+    """Read a file of JSON lines: key, sequence, partition, offset, and optionally member, group_generation, assignment
+    and producer.
 
     Raises InvalidLine for another line. Without `producers`, one producer is taken to number each key.
     """
@@ -77,6 +80,7 @@ def parse_lines(lines: Iterable[str], name: str, *, producers: bool = True) -> I
                 member=str(row.get("member", name)),
                 generation=int(row.get("group_generation", -1)),
                 producer=str(row.get("producer", "")) if producers else "",
+                assignment=int(row.get("assignment", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidLine(f"{name}:{number}: {type(error).__name__}: {error}") from None

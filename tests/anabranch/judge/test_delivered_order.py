@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anabranch.judge.delivered_order import (
@@ -56,6 +58,12 @@ def test_redelivery_by_a_new_owner_is_counted() -> None:
 )
 def test_violation_is_found(deliveries: list[Delivery], kind: str) -> None:
     assert [one.kind for one in judged(*deliveries).violations] == [kind]
+
+
+def test_member_that_lost_the_partition_may_receive_again_in_the_same_generation() -> None:
+    verdict = judged(*ALL, *(replace(one, assignment=1) for one in ALL[2:]))
+    assert (verdict.violations, verdict.redelivered) == ([], 2)
+    assert [one.kind for one in judged(*ALL, *[replace(ALL[3], assignment=1)] * 2).violations] == [TWICE]
 
 
 def test_acknowledged_record_of_a_removed_partition_must_have_been_delivered() -> None:
