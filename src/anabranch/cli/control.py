@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from anabranch.cli import completion, control_serve, control_tls
+from anabranch.cli import completion, control_serve, shared_options
 from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_ca, chosen_token, current_context
 from anabranch.cli.examples import examples
@@ -62,7 +62,7 @@ def with_control(function: Callable[..., None]) -> Callable[..., None]:
 
     @url
     @token
-    @control_tls.CA
+    @shared_options.CONTROL_CA
     @functools.wraps(function)
     def connect(*, url: str, token: str, ca_file: str, **options: Any) -> None:
         with open_client(url, chosen_token(token), chosen_ca(ca_file)) as control:

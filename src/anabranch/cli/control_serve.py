@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anabranch.cli import control_tls
+from anabranch.cli import shared_options
 from anabranch.cli.start_errors import cannot_start
-from anabranch.runtime.runner import LOG_LEVELS, StopSignal, run
+from anabranch.runtime.runner import StopSignal, run
 
 if TYPE_CHECKING:
     import ssl
@@ -37,14 +37,8 @@ Examples:
 @click.option(
     "--control", required=True, metavar="HOST:PORT", help="Serve the control plane at this address. Port 0: a free one."
 )
-@click.option(
-    "--control-token",
-    envvar="ANABRANCH_CONTROL_TOKEN",
-    show_envvar=True,
-    metavar="TOKEN",
-    help="The token of this control plane; required for non-loopback addresses.",
-)
-@control_tls.CERTIFICATE
+@shared_options.CONTROL_TOKEN
+@shared_options.CONTROL_CERTIFICATE
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
@@ -61,9 +55,7 @@ Examples:
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     help="A file of Kafka's client properties, for the first listeners of the nodes.",
 )
-@click.option(
-    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
-)
+@shared_options.log_level("warning")
 def command(
     zookeeper: str,
     control: str,

@@ -24,11 +24,11 @@ from anabranch.broker.node.start_settings import (
     zookeeper_login,
 )
 from anabranch.broker.profiles.profile_choice import versions_of
-from anabranch.cli import completion, control_tls
+from anabranch.cli import shared_options
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.start_errors import cannot_start
 from anabranch.protocol.host_port import ADVICE, bracket, format_host_port, parse_host, parse_host_port
-from anabranch.runtime.runner import LOG_LEVELS, StopSignal, freeze_memory, run
+from anabranch.runtime.runner import StopSignal, freeze_memory, run
 
 if TYPE_CHECKING:
     from anabranch.broker.node.app import Node
@@ -85,20 +85,8 @@ Examples:
     "--kafka", metavar="VERSION", default="", help="The version of Kafka that clients see: 2.8 to 4.2. Default: 3.9."
 )
 @click.option("--rack", default="", help="The rack of the node; replicas are spread over racks.")
-@click.option(
-    "--config",
-    "--set",
-    "config",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A broker property; may be repeated.",
-    shell_complete=completion.broker_properties,
-)
-@click.option(
-    "--config-file",
-    type=click.Path(dir_okay=False),
-    help="A file of broker properties (server.properties); for passwords, which are visible in --config.",
-)
+@shared_options.BROKER_PROPERTIES
+@shared_options.BROKER_PROPERTIES_FILE
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -109,14 +97,8 @@ Examples:
     metavar="HOST:PORT",
     help="Serve the control agent of this node (rules, journal, events, state) at this address. Port 0: a free one.",
 )
-@click.option(
-    "--control-token",
-    envvar="ANABRANCH_CONTROL_TOKEN",
-    show_envvar=True,
-    metavar="TOKEN",
-    help="The token of the control agent; required for non-loopback addresses.",
-)
-@control_tls.CERTIFICATE
+@shared_options.CONTROL_TOKEN
+@shared_options.CONTROL_CERTIFICATE
 @click.option(
     "--control-journal",
     default=0,
@@ -124,14 +106,8 @@ Examples:
     metavar="N",
     help="Keep the last N exchanges of clients, and as many of brokers, for the control agent.",
 )
-@click.option(
-    "--control-frames",
-    is_flag=True,
-    help="Also keep the bytes of exchanges, for `anabranch journal --capture`, except those that may contain secrets.",
-)
-@click.option(
-    "--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
-)
+@shared_options.CONTROL_FRAMES
+@shared_options.log_level("info")
 def command(
     node_id: int,
     roles: str,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anabranch.cli import control_tls
+from anabranch.cli import shared_options
 from anabranch.cli.start_errors import cannot_start
-from anabranch.runtime.runner import LOG_LEVELS, StopSignal, run
+from anabranch.runtime.runner import StopSignal, run
 
 if TYPE_CHECKING:
     import ssl
@@ -69,22 +69,14 @@ Examples:
     metavar="HOST:PORT",
     help="Serve the control plane (rules, journal) at this address. Port 0: a free one.",
 )
-@click.option(
-    "--control-token",
-    envvar="ANABRANCH_CONTROL_TOKEN",
-    show_envvar=True,
-    metavar="TOKEN",
-    help="The token of the control plane; required for non-loopback addresses.",
-)
-@control_tls.CERTIFICATE
+@shared_options.CONTROL_TOKEN
+@shared_options.CONTROL_CERTIFICATE
 @click.option(
     "--control-journal", default=0, type=click.IntRange(0), metavar="N", help="Keep the last N exchanges of clients."
 )
-@click.option("--control-frames", is_flag=True, help="Also keep their bytes, except those that may contain secrets.")
+@shared_options.CONTROL_FRAMES
 @click.option("--rules", type=click.Path(dir_okay=False), help="Apply the rules of this file from the start.")
-@click.option(
-    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
-)
+@shared_options.log_level("warning")
 def command(
     upstream: str,
     port: int,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from anabranch.cli import completion, control_tls
+from anabranch.cli import completion, shared_options
 from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_ca, chosen_token, is_from_context
 from anabranch.cli.control import open_client, token, url
 
@@ -43,7 +43,7 @@ Examples:
 @click.option("--own", is_flag=True, help="On a cluster of its own, whatever the current context is.")
 @url
 @token
-@control_tls.CA
+@shared_options.CONTROL_CA
 def command(story: str | None, every: bool, wait: bool, own: bool, url: str, token: str, ca_file: str) -> None:
     """Play the tour: a leader dies, a controller becomes a zombie, a topic splits and merges in order.
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from anabranch.cli import completion, control_tls
+from anabranch.cli import shared_options
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.options_file import options_file
 from anabranch.cli.start_errors import cannot_start
-from anabranch.runtime.runner import LOG_LEVELS, StopSignal, freeze_memory, postpone_collection, resume_collection, run
+from anabranch.runtime.runner import StopSignal, freeze_memory, postpone_collection, resume_collection, run
 
 if TYPE_CHECKING:
     from anabranch.clock.cluster_clock import ClusterClock
@@ -91,20 +91,8 @@ Examples:
     "--zookeeper", metavar="local|HOST:PORT", help="With --processes: start a ZooKeeper (local), or use this one."
 )
 @click.option("--racks", metavar="NAME,...", help="The racks of the brokers, in turn.")
-@click.option(
-    "--config",
-    "--set",
-    "config",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A broker property; may be repeated.",
-    shell_complete=completion.broker_properties,
-)
-@click.option(
-    "--config-file",
-    type=click.Path(dir_okay=False),
-    help="A file of broker properties (server.properties); for passwords, which are visible in --config.",
-)
+@shared_options.BROKER_PROPERTIES
+@shared_options.BROKER_PROPERTIES_FILE
 @click.option(
     "--kafka",
     metavar="VERSION|ID=VERSION,...",
@@ -121,14 +109,8 @@ Examples:
     metavar="HOST:PORT",
     help="Serve the control plane (actions, state, waits) at this address. Port 0: a free one.",
 )
-@click.option(
-    "--control-token",
-    envvar="ANABRANCH_CONTROL_TOKEN",
-    show_envvar=True,
-    metavar="TOKEN",
-    help="The token of the control plane; required for non-loopback addresses.",
-)
-@control_tls.CERTIFICATE
+@shared_options.CONTROL_TOKEN
+@shared_options.CONTROL_CERTIFICATE
 @click.option(
     "--control-journal",
     default=0,
@@ -144,11 +126,7 @@ Examples:
     metavar="MIB",
     help="The largest snapshot file that the control plane accepts, as sent and inflated.",
 )
-@click.option(
-    "--control-frames",
-    is_flag=True,
-    help="Also keep the bytes of exchanges, for `anabranch journal --capture`, except those that may contain secrets.",
-)
+@shared_options.CONTROL_FRAMES
 @click.option(
     "--from",
     "snapshot",
@@ -166,9 +144,7 @@ Examples:
     type=click.Path(dir_okay=False),
     help="Apply the rules of this file from the start: a JSON list, or [[rules]] in TOML.",
 )
-@click.option(
-    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
-)
+@shared_options.log_level("warning")
 def command(
     brokers: int | None,
     port: int,
