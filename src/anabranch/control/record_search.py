@@ -1,6 +1,7 @@
 """The route that searches the records of a topic, newest first, in all partitions or one.
 
 A request examines a limited number of bytes. Its response says whether it examined all, and where the next one goes on.
+The records come from the logs of this process, or from the leaders of a cluster of processes (`front_records`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Final, NotRequired, Protocol, TypedDict
 
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.controlled_cluster import ControlledCluster
@@ -29,7 +30,7 @@ from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.record import iter_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from anabranch.broker.replication.partition import Partition
     from anabranch.protocol.records.batch import BatchHeader
@@ -74,20 +75,53 @@ class FoundRecordsRow(TypedDict):
     without_leader: Annotated[list[int], "the partitions without a leader, which were not searched"]
 
 
+class ReadableLog(Protocol):
+    """The log of a partition, up to the high watermark that it had at first."""
+
+    @property
+    def start(self) -> int:
+        """The log start offset."""
+
+    @property
+    def end(self) -> int:
+        """The high watermark."""
+
+    async def read(self, offset: int) -> bytes:
+        """The batches from an offset on; empty if there are none."""
+
+
+class LeaderLog:
+    """The log of a leader in this process."""
+
+    def __init__(self, leader: Partition) -> None:
+        self._log = leader.log
+        self.end = leader.high_watermark
+
+    @property
+    def start(self) -> int:
+        """The log start offset."""
+        return self._log.log_start_offset
+
+    async def read(self, offset: int) -> bytes:
+        """The batches from an offset on."""
+        content = bytes(self._log.read(offset, READ_BYTES, limit_offset=self.end, min_one_batch=True))
+        await asyncio.sleep(0)
+        return content
+
+
 class PartitionScan:
     """Examines one partition backwards from an offset.
 
     Args:
-        leader: The partition's leader.
+        log: The partition's log.
         before: The offset to begin at; this one is not examined. None: the high watermark.
         conditions: The conditions.
         limit: The maximum number of records that are kept: the newest ones.
     """
 
-    def __init__(self, leader: Partition, before: int | None, conditions: RecordFilter, limit: int) -> None:
-        self._log = leader.log
-        self._end = leader.high_watermark
-        self.before = self._end if before is None else min(before, self._end)
+    def __init__(self, log: ReadableLog, before: int | None, conditions: RecordFilter, limit: int) -> None:
+        self._log = log
+        self.before = log.end if before is None else min(before, log.end)
         if conditions.offset is not None:
             self.before = min(self.before, conditions.offset + 1)
         self._conditions = conditions
@@ -100,7 +134,7 @@ class PartitionScan:
     @property
     def over(self) -> bool:
         """Whether no record is left."""
-        return self.full or self.before <= self._log.log_start_offset or self._wanted_passed
+        return self.full or self.before <= self._log.start or self._wanted_passed
 
     @property
     def _wanted_passed(self) -> bool:
@@ -108,11 +142,11 @@ class PartitionScan:
 
     async def step(self) -> int:
         """Examine the next older records; return the number of bytes that were read."""
-        offset, end = max(self.before - STEP, self._log.log_start_offset), self.before
+        offset, end = max(self.before - STEP, self._log.start), self.before
         lowest, size_bytes = offset, 0
         found: list[tuple[BatchHeader, Record]] = []
         while offset < end:
-            content = bytes(self._log.read(offset, READ_BYTES, limit_offset=self._end, min_one_batch=True))
+            content = await self._log.read(offset)
             if not content:
                 break
             size_bytes += len(content)
@@ -133,8 +167,7 @@ class PartitionScan:
                         maxlen=self._limit + 1,  # one more, which shows that there are more
                     )
                     found += kept
-            await asyncio.sleep(0)
-        self.before = max(lowest, self._log.log_start_offset)
+        self.before = max(lowest, self._log.start)
         for one in reversed(found):
             if len(self.found) == self._limit or self.found_bytes > ROWS_BYTES_MAX:
                 self.full, self.before = True, self.found[0][1].offset
@@ -146,17 +179,31 @@ class PartitionScan:
 
 async def search_records(on: ControlledCluster, request: ControlRequest) -> FoundRecordsRow:
     """Find records of a topic, newest first."""
-    topic, query = topic_of(on, request), request.query
+    topic = topic_of(on, request)
+
+    async def open_log(index: int) -> ReadableLog:
+        return LeaderLog(leader_of(on, topic, index))
+
+    return await search(request.query, topic.partitions, open_log)
+
+
+async def search(
+    query: Mapping[str, str], partitions: Collection[int], open_log: Callable[[int], Awaitable[ReadableLog]]
+) -> FoundRecordsRow:
+    """Find records in these partitions, newest first.
+
+    `open_log` raises UnknownNode for a partition that does not exist, and ActionRefused for one without a leader.
+    """
     limit = max(1, min(number_of(query, "limit", 50), RECORDS_MAX))
     conditions = _filter(query)
     before = _cursor(query.get("before", ""))
     scans: dict[int, PartitionScan] = {}
     leaderless = []
-    for index in [number_of(query, "partition")] if query.get("partition") else sorted(topic.partitions):
+    for index in [number_of(query, "partition")] if query.get("partition") else sorted(partitions):
         if before and index not in before:
             continue
         try:
-            scans[index] = PartitionScan(leader_of(on, topic, index), before.get(index), conditions, limit)
+            scans[index] = PartitionScan(await open_log(index), before.get(index), conditions, limit)
         except ActionRefused as refused:
             if query.get("partition") or isinstance(refused, UnknownNode):
                 raise

@@ -1,12 +1,16 @@
-"""Reads the records of a partition from its leader, as a client of the cluster."""
+"""Reads and searches the records of partitions from their leaders, as a client of the cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCOMMITTED, find_offsets
-from anabranch.control.actions import UnknownNode
+from anabranch.clients.metadata import NO_LEADER
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.record_search import FoundRecordsRow, ReadableLog, search
 from anabranch.control.topic_routes import READ_BYTES, RecordRow, RecordsRow, record_row
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -50,6 +54,35 @@ async def read_partition(admin: Admin, topic: Topic, index: int, first: int | No
             if len(rows) >= limit:
                 break
     return {"start": start, "end": end, "records": rows[:limit]}
+
+
+async def search_topic(admin: Admin, topic: Topic, query: Mapping[str, str]) -> FoundRecordsRow:
+    """Find records of a topic, newest first; see `record_search`."""
+
+    async def open_log(index: int) -> ReadableLog:
+        if index not in topic.partitions:
+            raise UnknownNode(f"{topic.name} has no partition {index}")
+        if topic.partitions[index].leader == NO_LEADER:
+            raise ActionRefused(f"{topic.name}-{index} has no leader now")
+        place = TopicPartition(topic.name, index)
+        return FetchedLog(admin, topic, index, *[await _bound(admin, place, at) for at in (EARLIEST, LATEST)])
+
+    return await search(query, topic.partitions, open_log)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedLog:
+    """A log that is read with Fetch requests."""
+
+    admin: Admin
+    topic: Topic
+    index: int
+    start: int
+    end: int
+
+    async def read(self, offset: int) -> bytes:
+        """The batches from an offset on; empty if they were deleted meanwhile."""
+        return await _fetch(self.admin, self.topic, self.index, offset)
 
 
 async def _bound(admin: Admin, place: TopicPartition, at: int) -> int:

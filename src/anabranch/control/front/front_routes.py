@@ -16,11 +16,12 @@ from anabranch.control.dashboard_routes import get_dashboard_rows, get_past_dash
 from anabranch.control.events import EventRow
 from anabranch.control.front.front import Front
 from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
-from anabranch.control.front.front_records import read_partition, topic_named
+from anabranch.control.front.front_records import read_partition, search_topic, topic_named
 from anabranch.control.front.front_snapshots import NO_LAUNCHER, SNAPSHOT_HANDLERS
 from anabranch.control.front.process_actions import NO_LINKS
 from anabranch.control.front.process_scene import ProcessScene
 from anabranch.control.front.reset import reset
+from anabranch.control.record_search import FoundRecordsRow
 from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic
 from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, TopicRow
@@ -44,9 +45,7 @@ from anabranch.faults.rule_json import from_json
 
 SNAPSHOTS: Final = "/v1/state/snapshots"
 ONE_TOPIC: Final = "/v1/topics/{topic}"
-NO_SEARCH: Final = "records are searched in the logs of one process; read them with GET /v1/topics/{topic}/records"
 REFUSED: Final[Mapping[str, str]] = {
-    "/v1/topics/{topic}/search": NO_SEARCH,
     "/v1/zookeeper": "ZooKeeper is a process of its own; ask it with zkCli.sh, or `anabranch zookeeper`",
     "/v1/state/snapshots/{name}/file": "a snapshot of processes is a directory: snapshots/NAME in that of the cluster",
     "/v1/state/forks": "a cluster of processes has its ports and directories; start another one",
@@ -190,6 +189,12 @@ async def read_records(on: Front, request: ControlRequest) -> RecordsRow:
         return await read_partition(admin, await topic_named(admin, request.words["topic"]), index, first, limit)
 
 
+async def search_records(on: Front, request: ControlRequest) -> FoundRecordsRow:
+    """Find records of a topic, newest first."""
+    async with on.admin() as admin:
+        return await search_topic(admin, await topic_named(admin, request.words["topic"]), request.query)
+
+
 async def get_groups(on: Front, request: ControlRequest) -> list[GroupRow]:
     """Get every group."""
     return (await on.state())["groups"]
@@ -280,7 +285,7 @@ HANDLERS: Final[Mapping[str, Any]] = {
             get_events,
         ),
         *(kill_node, stop_node, start_node, freeze_node, thaw_node, expire_session, suspend_session, resume_session),
-        *(create_topic, delete_topic, elect_leader, resize_topic, write_records, read_records),
+        *(create_topic, delete_topic, elect_leader, resize_topic, write_records, read_records, search_records),
         *(get_faults, add_fault, get_fault, remove_fault, remove_faults, release_fault, wait_for_hits),
         *(get_dashboard_rows, get_past_dashboard_rows),
         *(get_tour, continue_story, end_story),
