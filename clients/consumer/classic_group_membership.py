@@ -132,6 +132,8 @@ class ClassicMembership:
         self.state = State.UNJOINED
         self.protocol = ""
         self.is_leader = False
+        self.assigns = False
+        """Whether it assigns partitions now. A static leader that returns does not: the assignment stays (KIP-814)."""
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self.instance_id = group_instance_id
@@ -194,7 +196,7 @@ class ClassicMembership:
     def expire(self, *, forget_identity: bool = False) -> None:
         """Invalidate the membership: rejoin, as a new member if the coordinator does not know this one."""
         self.state = State.UNJOINED
-        self.is_leader = False
+        self.is_leader = self.assigns = False
         self._members = ()
         if forget_identity:
             self.member_id = ""
@@ -253,6 +255,7 @@ class ClassicMembership:
         self.generation = response.generation_id
         self.protocol = response.protocol_name or ""
         self.is_leader = response.leader == response.member_id
+        self.assigns = self.is_leader and not response.skip_assignment
         if all(one.name != self.protocol for one in self.assignors):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group assigns by {self.protocol!r}")
         self._members = tuple(map(_view, response.members)) if self.is_leader else ()

@@ -165,7 +165,7 @@ class ClassicGroupSession:
             return None
         self.membership.lease.renew(sent_at_s)
         topics = await self._topics_of_the_group() if membership.is_leader else {}
-        if membership.is_leader:
+        if membership.assigns:
             assignment = membership.assignor.assign(self._network.metadata, membership.members)
             if inspect.isawaitable(assignment):
                 assignment = await assignment
@@ -180,6 +180,8 @@ class ClassicGroupSession:
             return None
         self.membership.lease.renew(sent_at_s)
         log.info("%s: %d partitions", membership.describe(), len(assigned.partitions))
+        if not membership.assigns:
+            return assigned  # made from older metadata, perhaps
         return replace(assigned, shapes={name: topic_shape(topic) for name, topic in topics.items()})
 
     async def leave(self) -> None:

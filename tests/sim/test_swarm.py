@@ -12,7 +12,7 @@ from tests.sim.command import BATCH, batches_until, run_many
 from tests.sim.coverage import Coverage, Table, phase_of
 from tests.sim.swarm import SWARM_FAULTS, swarm
 
-SEEDS = (8, 21, 32, 181)
+SEEDS = (21, 32, 181, 393)
 """`make soak` runs as many as there is time for."""
 
 

@@ -330,3 +330,21 @@ async def test_poll_detects_rebalance_before_next_heartbeat() -> None:
             await history.until(lambda: len(first.owned) == 3)
             async with readers(history, 1, **patient) as (second,):
                 await history.until(lambda: first.owned and second.owned)
+
+
+async def test_returning_static_leader_reads_partitions_of_a_resize_during_its_absence() -> None:
+    """It computes no assignment (KIP-814), and the stored one is older than its metadata."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
+        await make_topic(admin, 1)
+        async with consumer_of(cluster, group_instance_id="desk") as first:
+            while not first.assignment():
+                await first.getmany(timeout_ms=20)
+            generation = session_of(first).membership.generation
+        await resize(admin, 3)
+        await send(producer, admin, 30)
+        delivered = 0
+        async with consumer_of(cluster, group_instance_id="desk") as again:
+            while delivered < 30:
+                delivered += sum(map(len, (await again.getmany(timeout_ms=100)).values()))
+            assert session_of(again).membership.generation > generation
+            assert len(again.assignment()) == 3
