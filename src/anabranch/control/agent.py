@@ -26,6 +26,7 @@ from anabranch.control.decisions import Decisions
 from anabranch.control.events import Events
 from anabranch.control.lease import LEASE_S, Lease, LeaseRefused
 from anabranch.control.node_view import KnownNodes, NodeView
+from anabranch.control.telemetry import ClientTelemetry
 from anabranch.faults.faults import Faults
 from anabranch.faults.rule import about_requests
 from anabranch.protocol.host_port import format_host_port
@@ -99,6 +100,7 @@ class ControlledNode:
         self.faults = Faults(self._known, self._actions, listeners)
         self.faults.on_hit(self.events.on_hit)
         self.journal: Journal | None = None
+        self.telemetry: ClientTelemetry | None = None
         if journal_size:
             self.journal = _new_journal(journal_size, self._known, self.events, frames=frames)
             self.faults.on_hit(self.journal.on_hit)
@@ -126,6 +128,8 @@ class ControlledNode:
         if self.journal is not None:
             self.journal.watch(node)
         self.faults.watch(node)
+        self.telemetry = ClientTelemetry(self.cluster, self.events)
+        self.telemetry.watch(node)
 
     async def close(self) -> None:
         """Remove all rules, and wait for their actions."""

@@ -35,7 +35,7 @@ from anabranch.control.routes import ROUTES
 from anabranch.faults.active_rule import Decision, RuleRow
 from anabranch.faults.rule_json import from_json
 
-SERVED_BELOW: Final = ("/v1/events", "/v1/faults", "/v1/journal")
+SERVED_BELOW: Final = ("/v1/events", "/v1/faults", "/v1/journal", "/v1/telemetry")
 SERVED: Final = frozenset(
     ("GET", path) for path in ("/v1/state", "/v1/nodes", "/v1/topics", "/v1/topics/{topic}", "/v1/groups", "/v1/watch")
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anabranch.broker.node.app import Node
     from anabranch.broker.telemetry.instances import Instance, Push
     from anabranch.broker.telemetry.subscriptions import Client
-    from anabranch.cluster.in_process import Cluster
+    from anabranch.cluster.cluster_view import ClusterView
     from anabranch.control.events import Events
 
 CLIENTS_MAX: Final = 1000
@@ -85,7 +85,7 @@ class ClientTelemetry:
     """The clients of one cluster that have pushed, or asked for their subscription."""
 
     def __init__(
-        self, cluster: Cluster, events: Events, *, clients_max: int = CLIENTS_MAX, bytes_max: int = BYTES_MAX
+        self, cluster: ClusterView, events: Events, *, clients_max: int = CLIENTS_MAX, bytes_max: int = BYTES_MAX
     ) -> None:
         self._cluster = cluster
         self._events = events
@@ -135,7 +135,10 @@ class ClientTelemetry:
         self, client: str, pushes: int, timeout_s: float, *, terminated: bool = False
     ) -> list[TelemetryRow]:
         """Wait until a client has pushed `pushes` times. TimeoutError names the unmet condition."""
-        missing = functools.partial(self._missing, client, pushes, terminated=terminated)
+
+        def missing() -> str:
+            return unmet_pushes(self.rows(client), client, pushes, terminated=terminated)
+
         try:
             async with asyncio.timeout(timeout_s):
                 while missing():
@@ -185,17 +188,17 @@ class ClientTelemetry:
         yield from (one.client for one in self._pushed.values())
         yield from (one.client for _, one in known_instances.values())
 
-    def _missing(self, client: str, pushes: int, *, terminated: bool) -> str:
-        """The unmet condition of a wait, in one line; empty if it holds."""
-        rows = self.rows(client)
-        if not rows:
-            return f"no client {client!r} has requested a subscription"
-        count = sum(row["pushes"] for row in rows)
-        if count < pushes:
-            return f"{client} has pushed {count} of {pushes} times: {missing_reason(rows[0])}"
-        if terminated and not all(row["terminated"] for row in rows):
-            return f"{client} has not sent its terminating push"
-        return ""
+
+def unmet_pushes(rows: Sequence[TelemetryRow], client: str, pushes: int, *, terminated: bool) -> str:
+    """The unmet condition of a wait for these rows of a client, in one line; empty if it holds."""
+    if not rows:
+        return f"no client {client!r} has requested a subscription"
+    count = sum(row["pushes"] for row in rows)
+    if count < pushes:
+        return f"{client} has pushed {count} of {pushes} times: {missing_reason(rows[0])}"
+    if terminated and not all(row["terminated"] for row in rows):
+        return f"{client} has not sent its terminating push"
+    return ""
 
 
 def missing_reason(row: TelemetryRow) -> str:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from anabranch.control.telemetry import ClientTelemetry
 
 
+NOT_TAKEN: Final = (
+    "no broker accepts client metrics; start the cluster with --kafka 4.1 --config client.telemetry.enable=true"
+)
+
+
 class MetricsRow(TelemetryRow):
     """A client with the metrics of its last push."""
 
@@ -53,15 +58,19 @@ async def get_otlp(on: ControlledCluster, request: ControlRequest) -> bytes:
 
 async def wait_for_pushes(on: ControlledCluster, request: ControlRequest) -> list[TelemetryRow]:
     """Respond when a client has pushed a number of times."""
-    words = dict(request.query)
-    count, patience_s = words.get("pushes", "1"), timeout_s(words.get("timeout", ""))
-    if not count.isdecimal():
-        raise ValueError(f"pushes is a number, not {count!r}")
-    terminated = words.get("terminated", "") == "true"
+    count, patience_s, terminated = awaited_pushes(request)
     try:
-        return await _telemetry(on).wait_for(request.words["client"], int(count), patience_s, terminated=terminated)
+        return await _telemetry(on).wait_for(request.words["client"], count, patience_s, terminated=terminated)
     except TimeoutError as error:
         raise WaitTimedOut(str(error)) from None
+
+
+def awaited_pushes(request: ControlRequest) -> tuple[int, float, bool]:
+    """The number of pushes to wait for, how long, and whether for the last one, too. Raises ValueError."""
+    count = request.query.get("pushes", "1")
+    if not count.isdecimal():
+        raise ValueError(f"pushes is a number, not {count!r}")
+    return int(count), timeout_s(request.query.get("timeout", "")), request.query.get("terminated", "") == "true"
 
 
 def _rows(telemetry: ClientTelemetry, request: ControlRequest) -> list[TelemetryRow]:
@@ -82,9 +91,7 @@ def _with_metrics(row: TelemetryRow, content: bytes) -> MetricsRow:
 
 def _telemetry(on: ControlledCluster) -> ClientTelemetry:
     if on.telemetry is None or not on.telemetry.is_taken:
-        raise ActionRefused(
-            "no broker accepts client metrics; start the cluster with --kafka 4.1 --config client.telemetry.enable=true"
-        )
+        raise ActionRefused(NOT_TAKEN)
     return on.telemetry
 
 

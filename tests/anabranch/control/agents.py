@@ -55,11 +55,12 @@ async def running_agent(
     frames: bool = False,
     lease_s: float = LEASE_S,
     zookeeper: MemoryZooKeeper | None = None,
+    kafka: str = "",
     **properties: str,
 ) -> AsyncIterator[RunningAgent]:
     """A node with its agent, wired as `anabranch node --control` does it."""
     settings = with_properties(
-        BrokerSettings(node_id=node_id, port=0, roles=roles),
+        BrokerSettings(node_id=node_id, port=0, roles=roles, **({"kafka_version": kafka} if kafka else {})),
         {**SMALL, **{name.replace("_", "."): value for name, value in properties.items()}},
     )
     zookeeper = zookeeper or MemoryZooKeeper()

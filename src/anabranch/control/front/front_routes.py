@@ -18,6 +18,7 @@ from anabranch.control.front.front import Front
 from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
 from anabranch.control.front.front_records import read_partition, search_topic, topic_named
 from anabranch.control.front.front_snapshots import NO_LAUNCHER, SNAPSHOT_HANDLERS
+from anabranch.control.front.front_telemetry import TELEMETRY_HANDLERS
 from anabranch.control.front.process_actions import NO_LINKS
 from anabranch.control.front.process_scene import ProcessScene
 from anabranch.control.front.reset import reset
@@ -50,7 +51,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "/v1/state/snapshots/{name}/file": "a snapshot of processes is a directory: snapshots/NAME in that of the cluster",
     "/v1/state/forks": "a cluster of processes has its ports and directories; start another one",
     "/v1/clock": "processes have the time of their machine; rules can delay and hold responses",
-    "/v1/telemetry": "the metrics that clients push stay in their broker, which writes them to its log",
 }
 """The beginnings of refused paths -> the reason."""
 NEED_LINKS: Final = ("/v1/nodes/{node}/session/suspend", "/v1/nodes/{node}/session/resume")
@@ -291,6 +291,7 @@ HANDLERS: Final[Mapping[str, Any]] = {
         *(get_tour, continue_story, end_story),
         *FRONT_JOURNAL_HANDLERS,
         *SNAPSHOT_HANDLERS,
+        *TELEMETRY_HANDLERS,
         *(route.handler for route in ADMIN_ROUTES),
     )
 }
