@@ -95,6 +95,9 @@ class NodeProcess:
     """The control agent, if the node has one."""
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
+    refusal = ""
+    """Its launcher may always signal it."""
+
     @property
     def address(self) -> str:
         """HOST:PORT."""

@@ -33,6 +33,9 @@ class NodeRow(TypedDict):
     broker_epoch: NotRequired[int]
     connections: NotRequired[Annotated[int, "the number of open connections"]]
     frozen: NotRequired[bool]
+    refused: NotRequired[
+        Annotated[str, "why its process cannot be killed, stopped, started, frozen or thawed from here"]
+    ]
 
 
 class GenerationRow(TypedDict):

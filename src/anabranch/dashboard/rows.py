@@ -11,12 +11,15 @@ from anabranch.faults.active_rule import RuleRow
 
 
 class DashboardNode(TypedDict):
-    """A node, at `node/ID`. A dead node has no fields after `state`."""
+    """A node, at `node/ID`. A dead node has no fields after `refused`."""
 
     node: int
     host: str
     port: int
     state: Annotated[str, "alive, frozen, or dead"]
+    refused: NotRequired[
+        Annotated[str, "why its process cannot be killed, stopped, started, frozen or thawed from here"]
+    ]
     rack: NotRequired[str | None]
     roles: NotRequired[Annotated[list[str], "broker, controller"]]
     broker_epoch: NotRequired[int]

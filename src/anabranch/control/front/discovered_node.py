@@ -7,6 +7,7 @@ started it before.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -63,19 +64,28 @@ class DiscoveredNode:
         except OSError:
             return False
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send its process a signal. Raises ActionRefused for a process of another machine or user."""
+    @property
+    def refusal(self) -> str:
+        """Why this front cannot signal its process; empty if it can."""
         if not self.is_local:
-            raise ActionRefused(
+            return (
                 f"node {self.node_id} runs on {self._known.host}, and this front on {socket.gethostname()}: "
-                f"a front acts only on processes of its own machine; send the process {number.name} there"
+                "a front acts only on processes of its own machine; act on the process there"
             )
         try:
-            os.kill(self._known.pid, number)
-        except ProcessLookupError:
-            return
+            os.kill(self._known.pid, 0)
         except PermissionError:
-            raise ActionRefused(f"the process of node {self.node_id} belongs to another user") from None
+            return f"the process of node {self.node_id} belongs to another user"
+        except ProcessLookupError:
+            pass
+        return ""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal. Raises ActionRefused for a process of another machine or user."""
+        if reason := self.refusal:
+            raise ActionRefused(reason)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._known.pid, number)
 
     async def kill(self) -> None:
         """Send SIGKILL, and wait for the end."""

@@ -322,4 +322,6 @@ def _node_row(node: LinkedNode) -> NodeRow:
     row: NodeRow = {"node": node.node_id, "host": node.host, "port": node.port, "running": node.running}
     if node.running:
         row["frozen"] = node.frozen
+    if reason := node.refusal:
+        row["refused"] = reason
     return row

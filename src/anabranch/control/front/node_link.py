@@ -50,6 +50,10 @@ class LinkedNode(Protocol):
     def frozen(self) -> bool:
         """Whether its process is stopped by SIGSTOP."""
 
+    @property
+    def refusal(self) -> str:
+        """Why this front cannot signal its process; empty if it can."""
+
 
 class NodeLink:
     """The link to one node.

@@ -111,6 +111,8 @@ class NodeRows:
     def _node(self, node_id: int) -> dict[str, Any]:
         node = self._links[node_id].node
         row: dict[str, Any] = {"node": node_id, "host": node.host, "port": node.port, "state": "dead"}
+        if reason := node.refusal:
+            row["refused"] = reason
         own = self._rows.get(node_id, {}).get(f"node/{node_id}")
         if not node.running or own is None:
             return row

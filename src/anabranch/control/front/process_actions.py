@@ -54,6 +54,10 @@ class ProcessHandle(Protocol):
     def frozen(self) -> bool:
         """Whether the process is stopped by SIGSTOP."""
 
+    @property
+    def refusal(self) -> str:
+        """Why this front cannot signal the process; empty if it can."""
+
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal."""
 
@@ -102,7 +106,7 @@ class ProcessActions:
     async def kill(self, node_id: int) -> None:
         """Kill a node with SIGKILL. Raises UnknownNode, or ActionRefused if it is not running."""
         async with self._turn(node_id):
-            process = self._running(node_id)
+            process = self._running(node_id, to_signal=True)
             self.frozen_on_request.discard(node_id)
             self._publish("node killed", node=node_id)
             await process.kill()
@@ -111,7 +115,7 @@ class ProcessActions:
     async def stop(self, node_id: int) -> None:
         """Stop a node with SIGTERM. Raises UnknownNode, or ActionRefused if it is stopped, frozen or cut off."""
         async with self._turn(node_id):
-            process = self._running(node_id)
+            process = self._running(node_id, to_signal=True)
             if process.frozen:
                 raise ActionRefused(f"node {node_id} is frozen and cannot stop in order; thaw it first, or kill it")
             if self._is_cut(node_id):
@@ -126,12 +130,13 @@ class ProcessActions:
     async def start(self, node_id: int) -> None:
         """Start a stopped node. Raises UnknownNode, or ActionRefused if it is running."""
         async with self._turn(node_id):
+            if self._processes[node_id].running:
+                raise ActionRefused(f"node {node_id} is already running")
+            self._refuse_foreign(node_id)
             if frozen := [str(one) for one, process in self._processes.items() if process.frozen and one != node_id]:
                 raise ActionRefused(
                     f"node {node_id} cannot become ready while node {', '.join(frozen)} is frozen; thaw it first"
                 )
-            if self._processes[node_id].running:
-                raise ActionRefused(f"node {node_id} is already running")
             self._reconnect(node_id)
             self._publish("node starting", node=node_id)
             try:
@@ -143,7 +148,7 @@ class ProcessActions:
     async def freeze(self, node_id: int, *, by_rule: bool = False) -> None:
         """Stop a node's process with SIGSTOP. Raises UnknownNode, or ActionRefused if it is stopped or frozen."""
         async with self._turn(node_id):
-            process = self._running(node_id)
+            process = self._running(node_id, to_signal=True)
             if process.frozen:
                 raise ActionRefused(f"node {node_id} is already frozen")
             if not by_rule:
@@ -156,6 +161,7 @@ class ProcessActions:
         """Resume a frozen node with SIGCONT. Raises UnknownNode, or ActionRefused if it is not frozen."""
         async with self._turn(node_id):
             process = self._processes[node_id]
+            self._refuse_foreign(node_id)
             if not process.frozen:
                 raise ActionRefused(f"node {node_id} is not frozen")
             self.frozen_on_request.discard(node_id)
@@ -223,11 +229,18 @@ class ProcessActions:
         self.require_node(node_id)
         return self._turns[node_id]
 
-    def _running(self, node_id: int) -> ProcessHandle:
+    def _running(self, node_id: int, *, to_signal: bool = False) -> ProcessHandle:
         process = self._processes[node_id]
         if not process.running:
             raise ActionRefused(f"node {node_id} is not running")
+        if to_signal:
+            self._refuse_foreign(node_id)
         return process
+
+    def _refuse_foreign(self, node_id: int) -> None:
+        """Raise ActionRefused for a process of another machine or user, before anything is reported as done."""
+        if reason := self._processes[node_id].refusal:
+            raise ActionRefused(reason)
 
 
 async def _until(reached: Callable[[], bool]) -> None:

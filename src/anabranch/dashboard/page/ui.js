@@ -43,9 +43,9 @@ export function Pill({ kind = "", children, title }) {
   return html`<span class=${`pill ${kind}`} title=${title}>${children}</span>`;
 }
 
-// A button that is disabled, with the reason, where this kind of cluster cannot serve the request `needs`.
-export function Act({ needs, children, ...rest }) {
-  const why = reason(needs);
+// A button that is disabled, with the reason, where this kind of cluster cannot serve the request `needs`, or `refused` says why.
+export function Act({ needs, refused, children, ...rest }) {
+  const why = refused || reason(needs);
   return html`<button ...${rest} disabled=${Boolean(why) || rest.disabled} title=${why || rest.title} aria-description=${why || undefined}>${children}</button>`;
 }
 

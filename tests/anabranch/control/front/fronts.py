@@ -26,6 +26,7 @@ class LocalNode:
     port: int = 0
     running: bool = True
     frozen: bool = False
+    refusal: str = ""
 
 
 @dataclass

@@ -65,8 +65,9 @@ async def test_node_that_does_not_answer_is_left_out_of_the_state() -> None:
     async with on_agents() as on, asyncio.timeout(60):
         await on.with_topic(replicas=2)
         on.nodes[1].frozen = True
-        on.nodes[2].running = False
+        on.nodes[2].running, on.nodes[2].refusal = False, "node 2 runs on elsewhere"
         frozen, down = await on.front.nodes()
+        assert ("refused" in frozen, down["refused"]) == (False, "node 2 runs on elsewhere")
         assert (frozen["running"], frozen["frozen"], "connections" in frozen) == (True, True, False)
         assert (down["running"], "frozen" in down) == (False, False)
 

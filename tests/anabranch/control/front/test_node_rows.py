@@ -63,6 +63,9 @@ async def test_nodes_without_an_answer_are_dead_or_frozen_and_rules_have_their_h
         on.nodes[2].frozen, on.nodes[2].running = False, False
         await page.until(lambda rows: rows["node/2"] == {**rows["node/2"], "state": "dead"})
         assert "roles" not in page.rows["node/2"]
+        on.nodes[2].refusal = "node 2 runs on elsewhere"
+        await page.until(lambda rows: rows["node/2"].get("refused") == "node 2 runs on elsewhere")
+        assert "refused" not in page.rows["node/1"]
         await on.front.rules.add(Rule(name="slow", api=("Metadata",), delay_ms=(1.0,)))
         await on.metadata_error(1)
         await page.until(lambda rows: rows["rule/slow"]["hits"] > 0)

@@ -63,6 +63,17 @@ async def on(tmp_path: Any) -> AsyncIterator[Told]:
             await one.kill()
 
 
+async def test_process_that_cannot_be_signalled_is_refused_before_anything_is_reported(on: Told) -> None:
+    on.nodes[1].refusal = "node 1 runs on elsewhere"  # type: ignore[misc]
+    for action in (on.actions.kill, on.actions.stop, on.actions.freeze, on.actions.thaw):
+        with pytest.raises(ActionRefused, match="node 1 runs on elsewhere"):
+            await action(1)
+    await on.nodes[1].kill()
+    with pytest.raises(ActionRefused, match="node 1 runs on elsewhere"):
+        await on.actions.start(1)
+    assert on.events == []
+
+
 async def test_killed_node_ends_by_sigkill_and_starts_again(on: Told) -> None:
     await on.actions.kill(1)
     assert on.nodes[1].process is not None and on.nodes[1].process.returncode == -signal.SIGKILL

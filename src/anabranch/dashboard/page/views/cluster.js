@@ -143,7 +143,7 @@ function Card({ one, leads }) {
       ? html`<p class="muted">This node is down. Its logs are kept: when it starts, it uses the same port and catches up.</p>`
       : html`<p class="facts"><span>${one.roles.join(", ")}</span>${one.rack && html`<span>rack ${one.rack}</span>`}<span>leads ${plural(leads, "partition")}</span><span>registration epoch ${number(one.broker_epoch)}</span>
         <span>session <span class="mono">${one.session}</span></span><span>${plural(one.connections, "connection")}</span><span>${traffic ? rate((traffic.nodes[one.node] || 0) / traffic.span) : "–"} requests a second</span></p>`}
-    <div class="acts">${deeds.map(([what, label, kind]) => html`<${Act} key=${what} needs=${`POST /v1/nodes/{node}/${what}`} class=${`small ${kind || ""}`} aria-label=${`${label}, node ${one.node}`} onClick=${() => doToNode(one.node, what)}>${label}<//>`)}</div>
+    <div class="acts">${deeds.map(([what, label, kind]) => html`<${Act} key=${what} needs=${`POST /v1/nodes/{node}/${what}`} refused=${what.startsWith("session/") ? "" : one.refused} class=${`small ${kind || ""}`} aria-label=${`${label}, node ${one.node}`} onClick=${() => doToNode(one.node, what)}>${label}<//>`)}</div>
   </article>`;
 }
 
