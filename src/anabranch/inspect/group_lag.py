@@ -6,17 +6,20 @@ If the coordinator cannot count them, all records from the start offset on count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCOMMITTED, find_offsets
 from anabranch.clients.group_admin import SHARE, STREAMS, Group, Member, committed_offsets
 from anabranch.clients.group_kinds import SharedFrom, describe_any_group, shared_offsets
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
+    from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp
+    from anabranch.clients.network import Network
 
 
 class PartitionLag(NamedTuple):
@@ -141,12 +144,10 @@ async def standing(admin: Admin, group_id: str) -> GroupStanding:
     if group.kind == STREAMS:
         assigned = {one for one in assigned if network.metadata.partition(*one) is not None}
     named = {*reached, *assigned}
-    there = [one for one in named if network.metadata.partition(*one) is not None]
-    starts = await find_offsets(network, dict.fromkeys(there, EARLIEST), READ_UNCOMMITTED)
-    ends = await find_offsets(network, dict.fromkeys(there, LATEST), READ_UNCOMMITTED)
+    bounds = await _bounds(network, named)
     lags = {}
     for one in named:
-        start, end = starts.get(one), ends.get(one)
+        start, end = bounds.get(one, (None, None))
         at, left = reached.get(one, SharedFrom(None, None))
         lags[one] = PartitionLag(
             at,
@@ -156,3 +157,22 @@ async def standing(admin: Admin, group_id: str) -> GroupStanding:
             0 if group.kind == SHARE and at is None else left,
         )
     return GroupStanding(group, lags)
+
+
+async def _bounds(
+    network: Network, named: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[OffsetAndTimestamp | None, OffsetAndTimestamp | None]]:
+    """The start and end of each partition that exists; a merge may remove partitions meanwhile."""
+    there = {one for one in named if network.metadata.partition(*one) is not None}
+    while True:
+        try:
+            starts = await find_offsets(network, dict.fromkeys(there, EARLIEST), READ_UNCOMMITTED)
+            ends = await find_offsets(network, dict.fromkeys(there, LATEST), READ_UNCOMMITTED)
+        except KafkaError as error:
+            metadata = await network.refresh()
+            left = {one for one in there if metadata.partition(*one) is not None}
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or left == there:
+                raise
+            there = left
+        else:
+            return {one: (starts[one], ends[one]) for one in there}

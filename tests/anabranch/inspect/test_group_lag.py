@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from anabranch.clients.group_admin import SHARE, Group, Member
+from anabranch.clients.group_admin import SHARE, Group, Member, commit_offsets
+from anabranch.inspect import group_lag
 from anabranch.inspect.group_lag import GroupStanding, PartitionLag
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.clients.consumer.groups import GROUP, TOPIC, cluster_and_admin, make_topic, resize
 
 
 @pytest.mark.parametrize(
@@ -70,3 +73,23 @@ def test_share_group_has_start_offsets_and_many_owners() -> None:
         "  member a/10.0.0.1                       epoch 3  has t-0",
         "  member b/10.0.0.1                       epoch 3  has t-0",
     ]
+
+
+async def test_partition_that_is_removed_meanwhile_is_gone_and_the_others_have_their_lag(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster_and_admin(brokers=1) as (_, admin):
+        await make_topic(admin, 2)
+        kept, removed = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+        await commit_offsets(admin.network, GROUP, {kept: 0, removed: 0})
+        found = group_lag.find_offsets
+
+        async def after_merge(*arguments: Any) -> Any:
+            monkeypatch.setattr(group_lag, "find_offsets", found)
+            await resize(admin, 1)
+            await admin.wait_until(lambda metadata: metadata.partition(*removed) is None, TOPIC)
+            return await found(*arguments)
+
+        monkeypatch.setattr(group_lag, "find_offsets", after_merge)
+        standing = await group_lag.standing(admin, GROUP)
+        assert {one: lag.end for one, lag in standing.partitions.items()} == {kept: 0, removed: -1}
