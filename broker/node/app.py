@@ -35,6 +35,7 @@ from anabranch.broker.metadata.metadata_cache import ClusterImage
 from anabranch.broker.network.server import Server
 from anabranch.broker.node.assembly import assemble
 from anabranch.broker.node.meta_properties import claim_directories
+from anabranch.broker.node.node_clock import NodeClock
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.broker.tasks.supervised_task import supervised_task
 from anabranch.broker.telemetry.client_metrics_configs import FOLDER
@@ -88,7 +89,8 @@ class Node:
         self._connect = connect
         self._files = files
         self._rng = rng
-        self._clock_ms = clock_ms
+        self.clock = NodeClock(clock_ms)
+        self._clock_ms = self.clock.now_ms
         self._failpoint = failpoint
         self._in_turn = in_turn
         self._on_controller_event: list[Callable[[ControllerEvent], None]] = []

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from anabranch.chaos.checkers.shared import Checker, at, stored_offsets, was_removed_unread
+from anabranch.chaos.checkers.shared import Checker, at, is_gone_unread, stored_offsets, was_removed_unread
 from anabranch.chaos.history import Commit, Delivery, History, OffsetsReset, Place, ReadStart, Stored
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import KeyEpoch, Lineage
@@ -128,11 +128,11 @@ def b12_callbacks(history: History) -> Iterator[str]:
 
     The member that got the last record of a key epoch flushes before the first record of one that waited for it. It
     need not if it is dead by then, or if the group gave the partition to another member without it. The new owner's
-    callback runs before. Without barriers in the group a member may learn late that keys have moved, and flushes before
-    it reads on there.
+    callback runs before. A partition that was removed with records that were deleted unread closes no gate (K705).
+    Without barriers in the group a member may learn late that keys have moved, and flushes before it reads on there.
     """
     opened: dict[tuple[Place, int], int] = {}
-    last: dict[tuple[Place, int], tuple[int, str]] = {}
+    last: dict[tuple[Place, int], tuple[int, str, int]] = {}
     read: dict[tuple[Place, str], list[int]] = defaultdict(list)
     seen: set[tuple[Place, int]] = set()
     for delivery in history.deliveries:
@@ -141,7 +141,7 @@ def b12_callbacks(history: History) -> Iterator[str]:
         read[delivery.place, delivery.consumer].append(delivery.order)
         if (delivery.place, delivery.offset) not in seen:
             seen.add((delivery.place, delivery.offset))
-            last[key_epoch] = (delivery.order, delivery.consumer)
+            last[key_epoch] = (delivery.order, delivery.consumer, delivery.offset)
     flushed: dict[tuple[Place, str], list[int]] = defaultdict(list)
     flushes: dict[Place, list[int]] = defaultdict(list)
     for callback in history.callbacks:
@@ -161,7 +161,9 @@ def b12_callbacks(history: History) -> Iterator[str]:
             yield f"{place} generation {generation} is delivered and its owner was not told"
         for one in before:
             parent = (place[0], one.partition)
-            ended, consumer = last.get((parent, one.generation), (order, ""))
+            ended, consumer, offset = last.get((parent, one.generation), (order, "", 0))
+            if is_gone_unread(history, parent, offset + 1, order):
+                continue
             if ended >= order or ended < died.get(consumer, -1) < order:
                 continue
             if any(ended < at < order and other != consumer for at, other in taken[parent]):

@@ -50,7 +50,12 @@ def was_removed_unread(history: History, delivery: Delivery) -> bool:
 
     A removed partition closes no gate: records that are deleted before groups have read them lose their order (K705).
     """
-    if delivery.offset >= history.deleted_unread.get(delivery.place, 0):
+    return is_gone_unread(history, delivery.place, delivery.offset, delivery.order)
+
+
+def is_gone_unread(history: History, place: Place, offset: int, order: int) -> bool:
+    """Whether an offset was deleted unread, and its partition removed, before a moment."""
+    if offset >= history.deleted_unread.get(place, 0):
         return False
-    gone = [one for one in history.resizes.retired if one.place == delivery.place and one.order < delivery.order]
-    return any(delivery.offset < one.end_offset for one in gone)
+    gone = [one for one in history.resizes.retired if one.place == place and one.order < order]
+    return any(offset < one.end_offset for one in gone)

@@ -189,12 +189,13 @@ class ConsumerCore:
             return FindResetPositions()
         return None
 
-    def _starts_to_commit(self) -> Commit | LearnCommits | None:
+    def _starts_to_commit(self) -> Commit | LearnCommits | Flush | None:
         """Commit starting positions of partitions that are still assigned and have delivered nothing since.
 
         Delivered records may be part of a transaction by now, over which a later plain commit would win. If the group
         continued without this member, others may have committed their records. A start behind deleted records waits
-        until the application has committed everything delivered before.
+        until the application has committed everything delivered before. It may be behind the ends of key epochs, whose
+        records the application flushes first.
         """
         if not self._starts or self.ownership.joining:
             return None
@@ -211,6 +212,9 @@ class ConsumerCore:
         if unprocessed and self.membership is not None and LearnCommits not in self._put_off:
             return LearnCommits(frozenset(unprocessed))
         due = {one: offset for one, (_, offset) in self._starts.items() if one not in unprocessed}
+        unflushed = {row.partition: due[row.partition] for row in rows if row.unflushed and row.partition in due}
+        if unflushed and (flush := self.flush_before(unflushed)) is not None:
+            return flush
         return Commit(due, Reason.START) if due and Reason.START not in self._put_off else None
 
     def _commit_when_due(self, elapsed_s: float) -> Step | None:

@@ -105,8 +105,9 @@ class Deliveries:
                 end = gate.end(key_epoch)
                 if end == UNKNOWN:
                     self._want_ends(gate, progress)
-                    if maybe:
-                        handed_over = bool(gate.lineage.successors(key_epoch))
+                    if maybe:  # the position may be behind the ends of the following ones, too
+                        cuts = gate.boundaries(progress.partition.partition)
+                        handed_over = any(map(gate.lineage.successors, cuts[cuts.index(key_epoch) :]))
                         reached.append(
                             Boundary(progress, key_epoch, handed_over, end, progress.begin_number, maybe=True)
                         )
@@ -115,8 +116,9 @@ class Deliveries:
                 if at >= end:  # the commit at the boundary has to reach the end: gates wait for exactly that
                     progress.pass_gap(end)
                 # After a seek backwards the group has passed this boundary, but its application reaches it again, with
-                # a flush due.
-                behind = progress.read_from >= end or (key_epoch in progress.flushed and not progress.rewound)
+                # a flush due. A start behind the boundary passes it, unless records from before are not flushed.
+                begun_behind = progress.read_from >= end and not progress.unflushed
+                behind = begun_behind or (key_epoch in progress.flushed and not progress.rewound)
                 if min(progress.committed, at) >= end and behind:
                     progress.cross(key_epoch)
                 elif at >= end or self._is_past(gate, progress, key_epoch):

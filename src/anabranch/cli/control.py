@@ -134,6 +134,26 @@ def elect(control: ControlClient, topic: str, partition: int, unclean: bool) -> 
 
 
 @command.command(
+    context_settings={"ignore_unknown_options": True},  # -30s
+    epilog=examples(
+        "anabranch control clock 2 5m        five minutes ahead: timestamps, retention and tokens of node 2 are early",
+        "anabranch control clock 2 -30s      behind",
+        "anabranch control clock 2 0         right again",
+    ),
+)
+@click.argument("node", type=int, shell_complete=completion.nodes)
+@click.argument("offset")
+@with_control
+def clock(control: ControlClient, node: int, offset: str) -> None:
+    """Set a node's time of day ahead or behind.
+
+    It stays so when the node is restarted. Timers are not affected.
+    """
+    row = control.ask("POST", f"/v1/nodes/{node}/clock", {"offset": "0s" if offset == "0" else offset})
+    click.echo(f"the clock of node {node} is off by {row.get('clock_offset_ms', 0):,} ms")
+
+
+@command.command(
     epilog="""\b
 Examples:
   anabranch control session expire 1

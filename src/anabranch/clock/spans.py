@@ -26,6 +26,20 @@ def parse_seconds(text: object) -> float:
     return found
 
 
+def parse_offset_ms(text: object) -> int:
+    """Parse how far a clock is ahead, "5m" or seconds, or behind, "-30s", into milliseconds. ValueError."""
+    words = str(text).strip()
+    behind = words.startswith("-")
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise ValueError(f"an offset of a clock is such as 5m or -30s, not {text!r}")
+    ahead_s = (
+        parse_seconds(words[1:] if behind or words.startswith("+") else text) if isinstance(text, str) else abs(text)
+    )
+    if ahead_s > SPAN_MAX_S:
+        raise ValueError(f"a clock can be off by at most 100 years, not by {text}")
+    return round((-ahead_s if behind else ahead_s) * 1000)
+
+
 def parse_pace(text: str) -> float:
     """Parse a pace, "10x" or "steps", into cluster seconds per real second. ValueError if it is invalid."""
     if text == STEPS:

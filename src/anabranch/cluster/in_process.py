@@ -149,6 +149,7 @@ class Cluster(Startable):
             refuse_other_form(data_dir, processes=False)
         self.zookeeper = self._open_zookeeper(data_dir)
         self.nodes: dict[int, Node] = {}
+        self._clock_offsets_ms: dict[int, int] = {}
         self._on_node: list[Callable[[Node], None]] = []
         self._on_anew: list[Callable[[], None]] = []
         self._faults: Faults | None = None
@@ -230,6 +231,16 @@ class Cluster(Startable):
         self._on_node.append(listener)
         for node in self.nodes.values():
             listener(node)
+
+    def shift_clock(self, node_id: int, offset_ms: int) -> None:
+        """Set a broker's time of day ahead of the cluster's, or behind it; also after restarts."""
+        self._clock_offsets_ms[node_id] = offset_ms
+        if node_id in self.nodes:
+            self.nodes[node_id].clock.offset_ms = offset_ms
+
+    def clock_offset_ms(self, node_id: int) -> int:
+        """Return how far a broker's time of day is ahead of the cluster's."""
+        return self._clock_offsets_ms.get(node_id, 0)
 
     def on_replaced(self, listener: Callable[[], None]) -> None:
         """Call `listener()` after each reset or restore: epochs may repeat from then on."""
@@ -541,6 +552,7 @@ class Cluster(Startable):
             failpoint=functools.partial(self._on_step, node_id),
             in_turn=functools.partial(self._awaits_steps, node_id),
         )
+        node.clock.offset_ms = self.clock_offset_ms(node_id)
         process = Process.new()
         if process is None:
             await node.start()

@@ -78,6 +78,13 @@ class Actions:
             self._events.publish("node started", node=node_id)
             return state.node_row(self._cluster, node_id)
 
+    def shift_clock(self, node_id: int, offset_ms: int) -> state.NodeRow:
+        """Set a node's time of day ahead or behind, also after restarts. Raises UnknownNode."""
+        self._require_node(node_id)
+        self._events.publish("clock shifted", node=node_id, offset_ms=offset_ms)
+        self._cluster.shift_clock(node_id, offset_ms)
+        return state.node_row(self._cluster, node_id)
+
     def expire_session(self, node_id: int) -> state.NodeRow:
         """Expire a node's ZooKeeper session; the node runs on. Raises UnknownNode, or ActionRefused if it has none."""
         session = self._session(node_id)

@@ -224,6 +224,10 @@ class ControlledNode:
         self.check_front(front)
         self._end_lease("lease ended")
 
+    def shift_clock(self, offset_ms: int) -> None:
+        """Set the node's time of day ahead or behind, until the lease ends."""
+        self.node.clock.offset_ms = offset_ms
+
     def check_front(self, front: str) -> None:
         """Raise ActionRefused unless this front holds the lease."""
         with _as_refusal():
@@ -249,6 +253,7 @@ class ControlledNode:
         rules = sorted(self._rules_of_front)
         for name in rules:
             self.faults.remove(name)
+        self.shift_clock(0)
         self.events.publish(kind, node=self.node_id, front=self._lease.end(), rules=rules)
 
     def _not_decided(self, rule: str, reason: str) -> None:

@@ -31,7 +31,7 @@ from anabranch.control.decisions import QuestionRow
 from anabranch.control.events import Event, EventRow
 from anabranch.control.journal_routes import ExplanationRow, explanation
 from anabranch.control.route import ControlRequest, Done, Route
-from anabranch.control.routes import ROUTES
+from anabranch.control.routes import ROUTES, ClockOffsetBody, offset_ms_of
 from anabranch.faults.active_rule import Decision, RuleRow
 from anabranch.faults.rule_json import from_json
 
@@ -132,6 +132,13 @@ async def end_lease(on: ControlledNode, request: ControlRequest) -> Done:
     return {}
 
 
+async def shift_clock(on: ControlledNode, request: ControlRequest) -> Done:
+    """Set the node's time of day ahead or behind. Raises ActionRefused if the front does not hold the lease."""
+    on.check_front(request.query.get("front", ""))
+    on.shift_clock(offset_ms_of(request))
+    return {}
+
+
 async def get_decisions(on: ControlledNode, request: ControlRequest) -> list[QuestionRow]:
     """Get the open questions."""
     on.check_front(request.query.get("front", ""))
@@ -220,6 +227,14 @@ OWN_ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/agent", "The node's process, and its clocks.", get_agent),
     Route("POST", "/v1/agent/lease", "Give the lease to a front, or extend it.", renew_lease, body=LeaseBody),
     Route("DELETE", "/v1/agent/lease", "End the lease of a front, and remove its rules.", end_lease, query=FrontQuery),
+    Route(
+        "POST",
+        "/v1/agent/clock",
+        "Set the node's time of day ahead or behind, until the front's lease ends.",
+        shift_clock,
+        query=FrontQuery,
+        body=ClockOffsetBody,
+    ),
     Route(
         "GET",
         "/v1/agent/decisions",

@@ -93,6 +93,10 @@ class NodeControl:
         finally:
             self.thaw()
 
+    def shift_clock(self, offset: str | float) -> None:
+        """Set the node's time of day ahead ("5m", or seconds) or behind ("-30s"), also after restarts; 0 ends it."""
+        self._control.ask("POST", f"/v1/nodes/{self.node_id}/clock", {"offset": offset})
+
     def expire_session(self) -> None:
         """Expire the node's ZooKeeper session; the node runs on, and registers again."""
         self._do("session/expire")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal, NotRequired, TypedDict
 
 from anabranch.clients.topic_admin import NewTopic
+from anabranch.clock.spans import parse_offset_ms
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.admin_routes import ADMIN_ROUTES
@@ -64,6 +65,12 @@ class EventsQuery(TypedDict, total=False):
     after: Annotated[int, "only events after this number"]
 
 
+class ClockOffsetBody(TypedDict):
+    """How wrong a clock is."""
+
+    offset: Annotated[str | float, 'how far it is ahead: "5m", "-30s", or seconds; 0 ends it']
+
+
 async def get_state(on: ControlledCluster, request: ControlRequest) -> state.ClusterStateRow:
     """Get the whole state at one moment."""
     return state.cluster_state(on.cluster)
@@ -97,6 +104,18 @@ async def freeze_node(on: ControlledCluster, request: ControlRequest) -> state.N
 async def thaw_node(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.thaw."""
     return on.actions.thaw(request.node)
+
+
+async def shift_clock(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
+    """See Actions.shift_clock."""
+    return on.actions.shift_clock(request.node, offset_ms_of(request))
+
+
+def offset_ms_of(request: ControlRequest) -> int:
+    """The offset of a clock in the body. Raises ValueError."""
+    if request.body.keys() != {"offset"}:
+        raise ValueError('send {"offset": "5m"}, or "-30s" for a clock that is behind; 0 ends it')
+    return parse_offset_ms(request.body["offset"])
 
 
 async def elect_leader(on: ControlledCluster, request: ControlRequest) -> Done:
@@ -222,6 +241,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("POST", "/v1/nodes/{node}/start", "Start a stopped node.", start_node),
     Route("POST", "/v1/nodes/{node}/freeze", "Freeze a node, like SIGSTOP.", freeze_node),
     Route("POST", "/v1/nodes/{node}/thaw", "Resume a frozen node.", thaw_node),
+    Route(
+        "POST",
+        "/v1/nodes/{node}/clock",
+        "Set a node's time of day ahead or behind, as on a machine whose clock is wrong; timers are not affected.",
+        shift_clock,
+        body=ClockOffsetBody,
+    ),
     Route(
         "POST",
         "/v1/nodes/{node}/session/expire",

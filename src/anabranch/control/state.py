@@ -33,6 +33,7 @@ class NodeRow(TypedDict):
     broker_epoch: NotRequired[int]
     connections: NotRequired[Annotated[int, "the number of open connections"]]
     frozen: NotRequired[bool]
+    clock_offset_ms: NotRequired[Annotated[int, "how far its time of day is ahead"]]
     refused: NotRequired[
         Annotated[str, "why its process cannot be killed, stopped, started, frozen or thawed from here"]
     ]
@@ -143,6 +144,7 @@ def node_row(cluster: ClusterView, node_id: int) -> NodeRow:
             "broker_epoch": node.services.fence.broker_epoch,
             "connections": node.server.connection_count,
             "frozen": cluster.is_frozen(node_id),
+            "clock_offset_ms": node.clock.offset_ms,
         }
     return row
 

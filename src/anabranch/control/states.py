@@ -71,6 +71,8 @@ class States:
             if self._clock is not None:
                 self._clock.run_at(1.0)
                 self._clock.lead_by(0)
+            for node_id in self._cluster.node_ids:
+                self._cluster.shift_clock(node_id, 0)
             with _on_disk():
                 await self._cluster.reset()
             if self._journal is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.clock.spans import parse_pace, parse_seconds
+from anabranch.clock.spans import parse_offset_ms, parse_pace, parse_seconds
 
 
 def test_durations_are_parsed() -> None:
@@ -24,3 +24,16 @@ def test_paces_are_parsed() -> None:
     for said in ("0x", "10", "fast", "-1x"):
         with pytest.raises(ValueError, match="in `steps`"):
             parse_pace(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "offset_ms"), [("5m", 300_000), ("+5m", 300_000), ("-30s", -30_000), (1.5, 1500), (-2, -2000), (0, 0)]
+)
+def test_offset_is_ahead_or_behind(text: str | float, offset_ms: int) -> None:
+    assert parse_offset_ms(text) == offset_ms
+
+
+@pytest.mark.parametrize("text", ["5", "--5m", "soon", True, None, 1e12, "-40000d"])
+def test_invalid_offset_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match=r"clock|span of time"):
+        parse_offset_ms(text)

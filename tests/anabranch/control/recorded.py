@@ -120,6 +120,7 @@ WALK: Final[tuple[Ask | str, ...]] = (
     Ask("electLeader", words=lambda got: {"topic": "orders", "partition": got.preferred(2)}, body={"how": "preferred"}),
     Ask("stopNode", {"node": 3}),
     Ask("startNode", {"node": 3}, shown=False),
+    Ask("shiftClock", {"node": 3}, body={"offset": "-30s"}),
     Ask("freezeNode", {"node": 3}),
     Ask("thawNode", {"node": 3}),
     Ask("suspendSession", {"node": 3}),

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.states import States
 from anabranch.control.wait_conditions import condition, wait
 from tests.anabranch.clock.test_process import on_loop
 from tests.anabranch.control.conftest import controlled, with_topic
@@ -86,3 +87,16 @@ async def _until(on: object, kind: str):  # type: ignore[no-untyped-def]
         yield one
         if one.kind == kind:
             return
+
+
+async def test_clock_of_a_node_is_shifted_until_a_reset() -> None:
+    async with controlled(2) as on, asyncio.timeout(60):
+        with pytest.raises(UnknownNode, match="there is no node 9"):
+            on.actions.shift_clock(9, 1)
+        assert on.actions.shift_clock(2, -5000)["clock_offset_ms"] == -5000
+        clocks = [on.cluster.nodes[one].services.clock_ms() for one in (1, 2)]
+        assert 4900 < clocks[0] - clocks[1] < 5100
+        await on.actions.kill(2)
+        assert (await on.actions.start(2))["clock_offset_ms"] == -5000
+        await States(on.cluster, on.actions, on.events, None, None, on.run).reset()
+        assert on.cluster.nodes[2].clock.offset_ms == 0

@@ -87,6 +87,13 @@ def _() -> tuple[Build, Build]:
     return lambda s: split(s, tell=False), died
 
 
+@case.pair("B12 callbacks", True, False)
+def _(s: Story, only_read: bool) -> None:  # its other records were deleted with it before the group had read them
+    s.history.resizes.retired.append(Retired(s.history.tick(), P, 1, 2, 1, True, {}))
+    s.delete(2, only_read=only_read)
+    split(s, flush=False)
+
+
 @case("B13 log-order")
 def _() -> tuple[Build, Build]:
     def backwards(s: Story) -> None:

@@ -502,6 +502,57 @@ def test_position_below_log_start_is_reset(log_start: int) -> None:
     assert (member.first().position, member.committed[FIRST]) == (log_start, log_start)
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("automatic", [True, False])
+def test_reset_behind_a_cut_flushes_what_was_delivered_before(automatic: bool, known: bool) -> None:
+    """The rest of the key epoch is deleted. Its keys have moved, and the commit of the new start opens gates."""
+    member = Member(automatic=automatic)
+    assert isinstance(member.ask(), DeliverRecords)
+    member.first().receive(batch(0, [b"v"] * 3), 0)
+    assert len(member.core.deliveries.take(100, member.now_s)[FIRST]) == 3
+    member.committed[FIRST] = 3  # without automatic commits: by the application
+    gate = member.core.gates.gate(TOPIC)
+    assert gate is not None
+    if known:
+        gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
+    member.resets_at = CUT
+    member.first().note_out_of_range(3)
+    member.ask()
+    kinds = member.kinds()
+    behind = kinds[kinds.index(FindResetPositions) :]
+    assert Flush in behind and Commit in behind
+    assert behind.index(Flush) < behind.index(Commit)
+    assert (member.first().position, member.committed[FIRST]) == (CUT, CUT)
+    gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
+    member.ask()
+    assert member.first().crossed == {KeyEpoch(0, 0)}
+
+
+def test_reset_behind_several_unknown_cuts_flushes_if_keys_moved_at_any_of_them() -> None:
+    """The first key epoch only took keys; they left at the end of the second one."""
+    member = Member()
+    member.gets = [FIRST]
+    member.core.learn(metadata(2, 1, 2))
+    assert isinstance(member.ask(), DeliverRecords)
+    member.first().receive(batch(0, [b"v"] * 3), 0)
+    assert len(member.core.deliveries.take(100, member.now_s)[FIRST]) == 3
+    member.resets_at = CUT
+    member.first().note_out_of_range(3)
+    member.ask()
+    assert member.kinds() == [FindResetPositions, Flush, Commit]
+
+
+def test_seek_behind_a_cut_flushes_what_was_delivered_before() -> None:
+    member = Member(automatic=False)
+    member.read_to_the_cut()
+    member.core.seek(FIRST, CUT + 5)
+    member.committed[FIRST] = CUT + 5  # by the application
+    member.core.learned_commits(member.committed)
+    member.ask()
+    assert member.kinds()[0] is Flush
+    assert member.first().crossed == {KeyEpoch(0, 0)}
+
+
 def behind_a_closed_gate(*, automatic: bool = True) -> Member:
     """A member whose first partition took its keys back from the second, which the group has not read."""
     member = Member(automatic=automatic)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.clients.admin import Admin
 from anabranch.clients.producer.producer import Producer
-from anabranch.control.actions import ActionRefused
+from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.events import Events
 from anabranch.control.front.agent_client import ASK_S, AgentUnreachable
 from anabranch.control.front.event_order import EventOrder, NodeEvent
@@ -51,6 +51,7 @@ LOOK_S: Final = 0.1
 """The pause between two looks at the state, for a wait."""
 RENEW_S: Final = 3.0
 LEASE: Final = "/v1/agent/lease"
+CLOCK: Final = "/v1/agent/clock"
 DECISIONS: Final = "/v1/agent/decisions"
 QUESTION: Final = "decision"
 """The kind of message with which an agent asks for a decision."""
@@ -97,6 +98,8 @@ class Front:
         """The dashboard's feed; created at the first request."""
         self.guide: TourGuide | None = None
         """The tour's guide; created at the first request."""
+        self.clock_offsets_ms: dict[int, int] = {}
+        """How far the nodes' time of day is ahead, where it is; a node gets it again when it restarts."""
         self._turn = asyncio.Lock()
         self._order = EventOrder()
         self._arrived = asyncio.Event()
@@ -179,6 +182,21 @@ class Front:
         link = self.links[node_id]
         with contextlib.suppress(AgentUnreachable):
             await self._renew(link)
+
+    async def shift_clock(self, node_id: int, offset_ms: int) -> None:
+        """Set a node's time of day ahead or behind. Raises UnknownNode."""
+        if node_id not in self.links:
+            raise UnknownNode(f"there is no node {node_id}: there are {', '.join(map(str, self.links))}")
+        self.clock_offsets_ms[node_id] = offset_ms
+        self.publish("clock shifted", node=node_id, offset_ms=offset_ms)
+        link = self.links[node_id]
+        if link.reachable:
+            with contextlib.suppress(AgentUnreachable):
+                await self._tell_clock(link)
+
+    async def _tell_clock(self, link: NodeLink) -> None:
+        body = {"offset": self.clock_offsets_ms.get(link.node_id, 0) / 1000}
+        await link.client.ask("POST", CLOCK, body, query={"front": self.name})
 
     @contextlib.asynccontextmanager
     async def exclusively(self) -> AsyncIterator[None]:
@@ -285,6 +303,8 @@ class Front:
     async def _renew(self, link: NodeLink) -> None:
         """Renew the lease on a node, and give the node the rules that it lacks."""
         lease = await link.client.ask("POST", LEASE, {"front": self.name})
+        if link.node_id in self.clock_offsets_ms:
+            await self._tell_clock(link)
         await self.rules.reconcile(link, lease["rules"])
 
     async def _renew_leases(self) -> None:

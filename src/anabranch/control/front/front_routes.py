@@ -24,7 +24,7 @@ from anabranch.control.front.process_scene import ProcessScene
 from anabranch.control.front.reset import reset
 from anabranch.control.record_search import FoundRecordsRow
 from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
-from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic
+from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic, offset_ms_of
 from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, TopicRow
 from anabranch.control.topic_creation import create_after_deletion
 from anabranch.control.topic_routes import (
@@ -50,7 +50,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "/v1/zookeeper": "ZooKeeper is a process of its own; ask it with zkCli.sh, or `anabranch zookeeper`",
     "/v1/state/snapshots/{name}/file": "a snapshot of processes is a directory: snapshots/NAME in that of the cluster",
     "/v1/state/forks": "a cluster of processes has its ports and directories; start another one",
-    "/v1/clock": "processes have the time of their machine; rules can delay and hold responses",
+    "/v1/clock": "processes have the time of their machine; a node's time of day can be shifted, and rules can delay",
 }
 """The beginnings of refused paths -> the reason."""
 NEED_LINKS: Final = ("/v1/nodes/{node}/session/suspend", "/v1/nodes/{node}/session/resume")
@@ -108,6 +108,12 @@ async def thaw_node(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.thaw; respond when the node has the present rules."""
     await on.actions.thaw(request.node)
     await on.catch_up(request.node)
+    return await on.node(request.node)
+
+
+async def shift_clock(on: Front, request: ControlRequest) -> NodeRow:
+    """See Front.shift_clock; a node that does not answer gets it when it does."""
+    await on.shift_clock(request.node, offset_ms_of(request))
     return await on.node(request.node)
 
 
@@ -284,7 +290,17 @@ HANDLERS: Final[Mapping[str, Any]] = {
             wait_for_state,
             get_events,
         ),
-        *(kill_node, stop_node, start_node, freeze_node, thaw_node, expire_session, suspend_session, resume_session),
+        *(
+            kill_node,
+            stop_node,
+            start_node,
+            freeze_node,
+            thaw_node,
+            expire_session,
+            suspend_session,
+            resume_session,
+            shift_clock,
+        ),
         *(create_topic, delete_topic, elect_leader, resize_topic, write_records, read_records, search_records),
         *(get_faults, add_fault, get_fault, remove_fault, remove_faults, release_fault, wait_for_hits),
         *(get_dashboard_rows, get_past_dashboard_rows),

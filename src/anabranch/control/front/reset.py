@@ -34,6 +34,8 @@ async def reset(front: Front) -> None:
     try:
         async with asyncio.timeout(RESET_S):
             await front.rules.clear()
+            for node_id in list(front.clock_offsets_ms):
+                await front.shift_clock(node_id, 0)
             await start_all(front)
             before = await front.state()
             async with front.admin() as admin:

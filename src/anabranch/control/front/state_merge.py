@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 States = Mapping[int, "ClusterStateRow"]
 """Node -> the state that it reports."""
 Ends = Mapping[tuple[str, int], "PartitionRow"]
-LIVE: Final = ("controller", "broker_epoch", "connections", "frozen")
+LIVE: Final = ("controller", "broker_epoch", "connections", "frozen", "clock_offset_ms")
 """The fields of a node that only the node itself knows."""
 
 

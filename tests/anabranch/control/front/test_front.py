@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from anabranch.control.actions import ActionRefused
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.control_error import ControlError
 from anabranch.control.front import front as module
 from anabranch.control.front.event_order import NodeEvent
 from anabranch.control.front.front import FRONT
+from anabranch.control.front.front_routes import shift_clock
+from anabranch.control.front.reset import reset
 from anabranch.control.lease import LEASE_S
+from anabranch.control.route import ControlRequest
 from anabranch.control.wait_conditions import condition
 from anabranch.faults.rule import Rule
-from tests.anabranch.control.front.fronts import front_of, on_agents
+from tests.anabranch.control.front.fronts import OnAgents, front_of, on_agents
 
 
 async def test_state_has_both_replicas_and_the_leaders_high_watermark() -> None:
@@ -121,3 +126,28 @@ async def test_front_follows_the_events_of_a_node_from_the_beginning() -> None:
         async with front_of(on.agents) as later:
             await later.front.settle()
             assert [one.kind for one in later.front.events.after(0)][: len(first)] == first
+
+
+async def test_shifted_clock_is_given_to_a_node_again_and_ends_with_the_lease() -> None:
+    async with on_agents(2) as on, asyncio.timeout(60):
+        node = on.agents[2].node
+        with pytest.raises(UnknownNode, match="there is no node 9"):
+            await ask(on, "9", "5m")
+        assert (await ask(on, "2", "5m"))["clock_offset_ms"] == 300_000
+        assert node.services.clock_ms() - on.agents[1].node.services.clock_ms() > 299_000
+        node.clock.offset_ms = 0  # as in a new process
+        await on.front.catch_up(2)
+        assert node.clock.offset_ms == 300_000
+        await reset(on.front)
+        assert node.clock.offset_ms == 0
+        await ask(on, "2", -30)
+        assert node.clock.offset_ms == -30_000
+        on.agents[2].agent.end_lease(on.front.name)
+        assert node.clock.offset_ms == 0
+        with pytest.raises(ControlError, match="front"):
+            await on.agents[2].ask("POST", "/v1/agent/clock?front=another", {"offset": "1s"})
+
+
+async def ask(on: OnAgents, node: str, offset: str | float) -> Any:
+    request = ControlRequest(words={"node": node}, query={}, body={"offset": offset})
+    return await shift_clock(on.front, request)
