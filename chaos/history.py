@@ -273,6 +273,8 @@ class OffsetsReset:
     group: str
     offsets: Mapping[Place, int]
     outcome: Outcome = "info"
+    with_lineage: bool = True
+    """Whether partitions that took keys from these went back, too. Without it keys lose the order of the first time."""
 
 
 @dataclass(slots=True)

@@ -35,9 +35,9 @@ def b15_replay_order(history: History) -> Iterator[str]:
 
     Repetitions count, unlike in B1: after a crash the newer record must be repeated too. What a member reads after its
     partition has started for another member is Kafka's at-least-once, and not checked. A reset of offsets moves the
-    group back; with the lineage, the order is that of the first time. Only records of partitions that had been removed
-    by then are out of its reach. Left out are records that were deleted unread with their
-    partition, and are delivered where they had been fetched.
+    group back; with the lineage, the order is that of the first time, and without it nothing is promised. Only records
+    of partitions that had been removed by then are out of its reach. Left out are records that were deleted unread with
+    their partition, and are delivered where they had been fetched.
     """
     sent = {send.value: send for send in history.sends}
     reader: dict[Place, tuple[str, int]] = {}
@@ -61,6 +61,8 @@ def b15_replay_order(history: History) -> Iterator[str]:
                 for place, rows in of_key.items():
                     begins, back_to = removed.get(place, 0), event.offsets.get(place)
                     rows[:] = [row for row in rows if row[0] >= begins]  # removed partitions are not delivered again
+                    if back_to is None and not event.with_lineage:
+                        rows.clear()
                     if back_to is not None:  # the rest is delivered again, or it is deleted
                         rows[:] = [row for row in rows if row[0] < back_to and not history.deleted(place, row[0])]
             continue

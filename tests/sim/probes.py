@@ -232,12 +232,14 @@ class Probes:
         row.outcome, row.acked_order = "ok", self._history.tick()
 
     async def committed(self, original: Any, session: ClassicGroupSession, partitions: Any) -> Any:
-        asked = self._history.tick()
+        reader = self._application()
+        history = self._history if reader is None else reader.history
+        asked = history.tick()
         offsets = await original(session, partitions)
         places = {(partition.topic, partition.partition): offset for partition, offset in sorted(offsets.items())}
         if places:
-            row = OffsetsFetched(asked, self._history.tick(), session.membership.group_id, places)
-            self._history.fetched.append(row)
+            row = OffsetsFetched(asked, history.tick(), session.membership.group_id, places)
+            history.fetched.append(row)
         return offsets
 
     def synced(self, original: Any, membership: ClassicMembership, response: Any) -> Any:

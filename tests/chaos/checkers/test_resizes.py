@@ -89,6 +89,15 @@ def _() -> tuple[Build, Build]:
     return taken_back(P), taken_back(P, Q)  # alone, or with its lineage
 
 
+@case.pair("B15 replay-order", True, False)
+def _(s: Story, with_lineage: bool) -> None:  # a deleted offset takes back its own partition alone
+    split(s)
+    s.reset({P: 0})
+    s.history.resets[-1].with_lineage = with_lineage
+    s.begin(P)
+    s.deliver("a", P, 0, key=MOVED)
+
+
 @case.pair("B15 replay-order", False, True)
 def _(s: Story, removed_before: bool) -> None:
     split(s)  # what is removed by then cannot be taken back, what is removed later could
