@@ -248,6 +248,8 @@ class _Loader:
         self._seal_scanned(end)
         self._epochs.truncate_from_end(end)
         returned = self._epochs_of_returned(start)
+        # A full disk may have refused the checkpoint when the log began anew here: older epochs end before this start.
+        self._epochs.truncate_from_start(start)
         if self._epochs.entries and (returned or self._scanned or not self._knows_epochs):
             self._epochs.save_if_possible()
         return LoadedLog(

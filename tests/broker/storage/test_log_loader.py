@@ -237,6 +237,21 @@ def test_recovered_records_restore_their_leader_epochs(files: Files, deleted: in
     assert [partly.epochs.end_offset_for(epoch, 16) for epoch in range(3)] == [(0, 6), (1, 12), (2, 16)]
 
 
+def test_epochs_of_an_old_checkpoint_end_at_the_log_start(files: Files) -> None:
+    """The disk refused the checkpoint when a follower restarted at its leader's log start."""
+    log = PartitionLog.open(files, "t-0", LogSettings(), NOW_MS)
+    for epoch in (0, 0, 1):
+        append(log, batch(2), epoch=epoch)
+    old = files.read_file("t-0/leader-epoch-checkpoint")
+    assert old is not None
+    log.truncate_fully_and_start_at(18)
+    log.close()
+    files.write_file("t-0/leader-epoch-checkpoint", old)
+    again = reopened(files, 18)
+    again.epochs.assign(7, again.log_end_offset)
+    assert [again.epochs.end_offset_for(epoch, 18)[1] for epoch in (0, 1, 7)] == [18, 18, 18]
+
+
 @pytest.mark.parametrize(
     ("left", "kept"),
     [
