@@ -2,12 +2,13 @@
 
 An eager member waits for its join. A cooperative one keeps reading: its join is a task, and `Ownership` decides what to
 do with the result. R19: a member waits for metadata that is not older than the assignment's, and for every new
-partition, so that it reads no child without knowing the parent.
+partition that no merge has removed, so that it reads no child without knowing the parent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -55,8 +56,9 @@ class Joiner:
         """Join, and wait for an assignment. Raises KafkaError if the group refuses this member."""
         assigned = await self._session.join()
         assert assigned is not None, "a member without partitions cannot lose them"
-        if await self._learn(assigned):
-            self._ownership.complete_join(assigned)
+        known = await self._learn(assigned)
+        if known is not None:
+            self._ownership.complete_join(known)
 
     def join_meanwhile(self) -> None:
         """Start a join in the background."""
@@ -103,8 +105,9 @@ class Joiner:
         while not membership.keeps_lost:
             membership.expire()
             assigned = await self._session.join()
-            if assigned is not None and await self._learn(assigned):
-                return assigned
+            known = None if assigned is None else await self._learn(assigned)
+            if known is not None:
+                return known
         return None
 
     def _on_done(self, joining: asyncio.Task[Assigned | None]) -> None:
@@ -116,8 +119,11 @@ class Joiner:
             self._ownership.complete_join(joining.result() if failure is None else None, failure)
         self._wakeup.set()
 
-    async def _learn(self, assigned: Assigned) -> bool:
-        """Wait for metadata that is not older than the leader's (R19). Returns False if it is void before that."""
+    async def _learn(self, assigned: Assigned) -> Assigned | None:
+        """Wait for metadata that is not older than the leader's (R19); return None if the assignment is void before.
+
+        The result lacks partitions that a merge removed before this member read them.
+        """
         membership = self._session.membership
 
         def knows_partitions(metadata: ClusterMetadata) -> bool:
@@ -130,11 +136,15 @@ class Joiner:
             return knows_new_partitions(metadata, assigned.partitions, self._ownership.reads)
 
         try:
-            await self._network.wait_for(knows_partitions, timeout_ms=METADATA_TIMEOUT_MS)
+            metadata = await self._network.wait_for(knows_partitions, timeout_ms=METADATA_TIMEOUT_MS)
         except TimeoutError:
             log.warning("topics of the assignment do not exist (deleted?), joining again")
             membership.expire()
-        return membership.stable
+            return None
+        if not membership.stable:
+            return None
+        kept = without_removed(metadata, assigned.partitions, self._ownership.reads)
+        return dataclasses.replace(assigned, partitions=kept)
 
     def _plan_rejoin(self, at_ms: int | None) -> None:
         if self._rejoin_timer is not None:
@@ -148,10 +158,23 @@ class Joiner:
 def knows_new_partitions(
     metadata: ClusterMetadata, assigned: Iterable[TopicPartition], reads: Callable[[TopicPartition], bool]
 ) -> bool:
-    """Whether metadata has every assigned partition that the member does not read already.
+    """Whether metadata has, or has had, every assigned partition that the member does not read already.
 
-    A leader of another implementation sends no generations; but the partitions that it assigned exist. One that the
-    member reads may have been removed: a coordinator leaves it assigned until the member has revoked others, which it
-    does only after it knows this.
+    A leader of another implementation sends no generations; but the partitions that it assigned exist. A merge may have
+    removed one since: a coordinator leaves it assigned until the member has revoked others, which it does only after it
+    knows this.
     """
-    return all(reads(partition) or metadata.partition(*partition) is not None for partition in assigned)
+    return all(
+        reads(partition) or metadata.partition(*partition) is not None or metadata.has_removed(*partition)
+        for partition in assigned
+    )
+
+
+def without_removed(
+    metadata: ClusterMetadata, assigned: Iterable[TopicPartition], reads: Callable[[TopicPartition], bool]
+) -> tuple[TopicPartition, ...]:
+    """Return the assigned partitions without removed ones that the member does not read: it has nothing to revoke.
+
+    If the index is used again, metadata shows another topic shape, and the member asks for its assignment again.
+    """
+    return tuple(one for one in assigned if reads(one) or not metadata.has_removed(*one))
