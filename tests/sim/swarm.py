@@ -4,7 +4,8 @@ One distribution for all seeds keeps rare meetings rare: every schedule does a l
 out whole faults, chores and kinds of clients, and prefers some of the rest strongly, so that schedules differ as their
 users do (swarm testing, Groce et al. 2012). It has the faults and chores of all other scenarios: disks and power during
 resizes, reassignments and elections, deletions, retention, quotas, configurations, deleted offsets, recreated topics.
-Groups of all protocols read one topic; a share group reads another one beside it.
+Groups of all protocols read one topic; a share group reads another one beside it. Copiers copy committed records in
+transactions, in schedules that delete no unread records.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ PROTOCOLS: Final[Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
 }
 """The protocols and assignors that the members of a group have, in turn."""
 DELIVERY_LIMIT: Final = 5
-LEFT_OUT: Final = ("copier replaced",)
-"""It needs transactions, which deletions of unread records would tear."""
+COPIER_FAULT: Final = "copier replaced"
+"""Only schedules with copiers have it. Those have no deletions of unread records, which would tear transactions."""
 OWN_CHORES: Final = tuple(name for name in CHORES if name != "delete records")
 """Records that one group has committed are unread by others: `DELETION_FAULTS` has their deletion."""
 ADMINISTRATION: Final[dict[str, Fault]] = {}
@@ -127,11 +128,7 @@ async def client_sleeps(schedule: SwarmSchedule) -> bool:
     return True
 
 
-SWARM_FAULTS: Final[dict[str, Fault]] = {
-    name: fault
-    for name, fault in {**FAULTS, **RESIZE_FAULTS, **DELETION_FAULTS, **ADMINISTRATION}.items()
-    if name not in LEFT_OUT
-}
+SWARM_FAULTS: Final[dict[str, Fault]] = {**FAULTS, **RESIZE_FAULTS, **DELETION_FAULTS, **ADMINISTRATION}
 
 
 def swarm(rng: Any, kinds: list[str]) -> dict[str, float]:
@@ -172,14 +169,13 @@ class SwarmSchedule(ResizeSchedule):
 
     def _shape_of(self, rng: Any) -> Shape:
         flushes = rng.random() < 0.3
-        kinds = [kind for kind in SWARM_FAULTS if flushes or kind != "power failure everywhere"]
-        return dataclasses.replace(
-            super()._shape_of(rng),
-            weights=swarm(rng, kinds),
-            chores=swarm(rng, list(OWN_CHORES)),
-            flushes=flushes,
-            copiers=0,
-        )
+        without = {COPIER_FAULT} if flushes else {COPIER_FAULT, "power failure everywhere"}
+        shape = super()._shape_of(rng)
+        weights = swarm(rng, [kind for kind in SWARM_FAULTS if kind not in without])
+        if shape.copiers:
+            weights = {kind: weight for kind, weight in weights.items() if kind not in DELETION_FAULTS}
+            weights[COPIER_FAULT] = 0.3
+        return dataclasses.replace(shape, weights=weights, chores=swarm(rng, list(OWN_CHORES)), flushes=flushes)
 
     def _readers(self) -> list[Reader]:
         found = []
