@@ -297,9 +297,10 @@ class ConsumerGroupRequests:
         slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, ConsumerGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a KIP-848 group")
+        group = slot.group  # it may become a classic group meanwhile
         await self._runtime.journal.wait_replicated(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         limits = self._limits(group_id)
-        return administration.describe(slot.group, self.topics.of(group_id), limits.assignors)
+        return administration.describe(group, self.topics.of(group_id), limits.assignors)
 
     def subscribed_topics(self, group_id: str) -> frozenset[str]:
         """Return the topics that the members of a group subscribe to; none for an unknown group. Raises KafkaError."""

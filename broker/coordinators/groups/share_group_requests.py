@@ -131,9 +131,10 @@ class ShareGroupRequests:
     async def group(self, group_id: str) -> tuple[ShareGroup, TopicsView]:
         """Return the replicated state of a group, and the topics. Raises GROUP_ID_NOT_FOUND and others."""
         slot = self._slot(group_id)
+        group = slot.group  # it may be deleted meanwhile
+        assert isinstance(group, ShareGroup)
         await self._runtime.journal.wait_replicated(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
-        assert isinstance(slot.group, ShareGroup)
-        return slot.group, self._topics.of(group_id)
+        return group, self._topics.of(group_id)
 
     def _slot(self, group_id: str, *, empty: bool = False) -> GroupEntry:
         slot = self._runtime.table.find(group_id)

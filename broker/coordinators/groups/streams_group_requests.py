@@ -126,8 +126,9 @@ class StreamsGroupRequests:
         slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, StreamsGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no streams group {group_id}")
+        group = slot.group  # it may be deleted meanwhile
         await self._runtime.journal.wait_replicated(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
-        return slot.group, describe(slot.group)
+        return group, describe(group)
 
 
 def _making_room(slot: GroupEntry, group: StreamsGroup) -> list[tuple[bytes, bytes | None]]:

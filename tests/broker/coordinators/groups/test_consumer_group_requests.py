@@ -244,6 +244,30 @@ async def test_list_and_describe_distinguish_group_types() -> None:
             assert (group.group_state, group.error_code) == (state, code)
 
 
+async def test_group_that_becomes_a_classic_group_meanwhile_is_described_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with wired() as wire:
+        connection = await wire.connect()
+        await connection.call(beat("a"))
+        runtime = wire.world.groups(1).consumers._runtime
+        slot, waits = runtime.table.find("g"), runtime.journal.wait_replicated
+        assert slot is not None
+        group = slot.group
+
+        async def convert(*arguments: Any) -> None:
+            await waits(*arguments)
+            slot.group = ClassicGroup.__new__(ClassicGroup)
+
+        monkeypatch.setattr(runtime.journal, "wait_replicated", convert)
+        request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+        try:
+            described = await connection.call(request)
+        finally:
+            slot.group = group
+        assert [one.member_id for one in described.groups[0].members] == ["a"]
+
+
 async def test_empty_group_changes_its_type() -> None:
     async with wired() as wire:
         world = wire.world
