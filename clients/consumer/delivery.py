@@ -116,8 +116,8 @@ class Deliveries:
                 if at >= end:  # the commit at the boundary has to reach the end: gates wait for exactly that
                     progress.pass_gap(end)
                 # After a seek backwards the group has passed this boundary, but its application reaches it again, with
-                # a flush due. A start behind the boundary passes it, unless records from before are not flushed.
-                begun_behind = progress.read_from >= end and not progress.unflushed
+                # a flush due. A start behind the boundary passes it, unless records from before it are not flushed.
+                begun_behind = progress.read_from >= end and not UNKNOWN < progress.unflushed_from < end
                 behind = begun_behind or (key_epoch in progress.flushed and not progress.rewound)
                 if min(progress.committed, at) >= end and behind:
                     progress.cross(key_epoch)

@@ -77,8 +77,8 @@ class PartitionProgress:
     """The current begin number: a repeated delivery under the same number was not requested by a seek."""
     rewound: bool = False
     """Whether the application sought to before the committed offset, with no commit since."""
-    unflushed: bool = False
-    """Whether records were delivered since the application's last flush."""
+    unflushed_from: int = UNKNOWN
+    """The lowest offset that was delivered since the application's last flush. UNKNOWN: none."""
     paused: bool = False
     out_of_range: bool = False
     """`fetch_offset` is out of the leader's range: no fetch until the position is reset."""
@@ -112,6 +112,11 @@ class PartitionProgress:
         return self.handed_out == UNKNOWN or self.committed >= self.handed_out
 
     @property
+    def unflushed(self) -> bool:
+        """Whether records were delivered since the application's last flush."""
+        return self.unflushed_from != UNKNOWN
+
+    @property
     def must_reset(self) -> bool:
         """Whether no records are buffered and the position is out of range."""
         return self.out_of_range and not self.buffered
@@ -130,7 +135,7 @@ class PartitionProgress:
 
     def flush(self, key_epoch: KeyEpoch | None = None) -> None:
         """Note the application's flush, up to the end of `key_epoch` if the position is there."""
-        self.unflushed = False
+        self.unflushed_from = UNKNOWN
         if key_epoch is not None:
             self.flushed.add(key_epoch)
 
@@ -257,7 +262,8 @@ class PartitionProgress:
                 self._finish(batch)
         if taken:
             self.handed_out = taken[-1].offset + 1
-            self.unflushed = True
+            first = taken[0].offset
+            self.unflushed_from = first if not self.unflushed else min(first, self.unflushed_from)
             if self.buffered and self.buffered[0] is batch:
                 self.position = self.handed_out
                 if self.position == batch.next_offset:

@@ -553,6 +553,27 @@ def test_seek_behind_a_cut_flushes_what_was_delivered_before() -> None:
     assert member.first().crossed == {KeyEpoch(0, 0)}
 
 
+def test_seek_back_behind_a_crossed_cut_delivers_again() -> None:
+    """A transaction was aborted; the offset before its first record belongs to a control batch, which nobody commits."""
+    member = Member(automatic=False)
+    member.gets = [FIRST]
+    member.core.learn(metadata(2, 1))  # the first partition only takes keys at the cut
+    member.committed[FIRST] = CUT
+    assert isinstance(member.ask(), DeliverRecords)
+    gate = member.core.gates.gate(TOPIC)
+    assert gate is not None
+    for index in (0, 1):
+        gate.note_end(KeyEpoch(index, 0), CUT, leader_epoch=1)
+    member.core.gates.note_committed({FIRST: CUT, SECOND: CUT})
+    for _ in range(2):
+        assert isinstance(member.ask(), DeliverRecords)
+        at = member.first().position
+        member.first().receive(batch(at, [b"v"] * (CUT + 4 - at), epoch=1), at)
+        member.ask()
+        assert CUT + 3 in [one.offset for one in member.core.deliveries.take(100, member.now_s)[FIRST]]
+        member.core.seek(FIRST, CUT + 1)
+
+
 def behind_a_closed_gate(*, automatic: bool = True) -> Member:
     """A member whose first partition took its keys back from the second, which the group has not read."""
     member = Member(automatic=automatic)
