@@ -116,13 +116,15 @@ class Deliveries:
                 if at >= end:  # the commit at the boundary has to reach the end: gates wait for exactly that
                     progress.pass_gap(end)
                 # After a seek backwards the group has passed this boundary, but its application reaches it again, with
-                # a flush due. A start behind the boundary passes it, unless records from before it are not flushed.
-                begun_behind = progress.read_from >= end and not UNKNOWN < progress.unflushed_from < end
-                behind = begun_behind or (key_epoch in progress.flushed and not progress.rewound)
+                # a flush due. A start behind the boundary passes it, unless records whose keys moved are not flushed.
+                handed_over = bool(gate.lineage.successors(key_epoch))
+                unflushed = handed_over and UNKNOWN < progress.unflushed_from < end
+                behind = (progress.read_from >= end and not unflushed) or (
+                    key_epoch in progress.flushed and not progress.rewound
+                )
                 if min(progress.committed, at) >= end and behind:
                     progress.cross(key_epoch)
                 elif at >= end or self._is_past(gate, progress, key_epoch):
-                    handed_over = bool(gate.lineage.successors(key_epoch))
                     reached.append(Boundary(progress, key_epoch, handed_over, end, progress.begin_number))
                 else:
                     break

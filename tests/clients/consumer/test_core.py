@@ -553,13 +553,17 @@ def test_seek_behind_a_cut_flushes_what_was_delivered_before() -> None:
     assert member.first().crossed == {KeyEpoch(0, 0)}
 
 
-def test_seek_back_behind_a_crossed_cut_delivers_again() -> None:
-    """A transaction was aborted; the offset before its first record belongs to a control batch, which nobody commits."""
+@pytest.mark.parametrize("begins_at", [0, CUT])
+def test_seek_back_behind_a_crossed_cut_delivers_again(begins_at: int) -> None:
+    """A transaction was aborted, and nobody commits the offset before its first record, that of a control batch."""
     member = Member(automatic=False)
     member.gets = [FIRST]
-    member.core.learn(metadata(2, 1))  # the first partition only takes keys at the cut
-    member.committed[FIRST] = CUT
+    member.core.learn(metadata(2, 1))  # the first partition only takes keys at the cut, so nothing is flushed there
+    member.committed[FIRST] = begins_at
     assert isinstance(member.ask(), DeliverRecords)
+    if begins_at < CUT:
+        member.read()
+        member.committed[FIRST] = CUT  # by the application
     gate = member.core.gates.gate(TOPIC)
     assert gate is not None
     for index in (0, 1):

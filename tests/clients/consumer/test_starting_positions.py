@@ -9,6 +9,7 @@ import pytest
 
 from anabranch import Consumer, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.consumer.classic_group_membership import Assigned
 from anabranch.clients.consumer.joiner import Joiner
 from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.starting_positions import StartingPositions
@@ -104,8 +105,8 @@ async def test_r19_member_waits_for_metadata_of_its_leader(rule: bool, monkeypat
     """One member's metadata is old. Without the rule it takes a child without knowing."""
     if not rule:
 
-        async def satisfied(self: Joiner, assigned: object) -> bool:
-            return True
+        async def satisfied(self: Joiner, assigned: Assigned) -> Assigned:
+            return assigned
 
         monkeypatch.setattr(Joiner, "_learn", satisfied)
     async with cluster_and_admin(brokers=1) as (cluster, admin):
