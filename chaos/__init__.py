@@ -1,4 +1,4 @@
-"""Fault injection in real processes (kill, freeze, cut, delay, expire), and checkers of their histories.
+"""Runs of random faults on clusters of real processes, and checkers of their histories.
 
-From a shell: `python -m anabranch.chaos --help`. From tests: `chaos.nodes`, `chaos.cluster`.
+From a shell: `python -m anabranch.chaos --help`. From tests: `chaos.cluster`, `chaos.run`.
 """

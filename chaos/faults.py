@@ -4,8 +4,8 @@ A fault chooses its target by role (`scene`): the active controller, the leader 
 repairs in `finally`, so a run that ends early leaves nothing behind. The run counts faults with an effect: a fault
 without a target or an effect returns None, or raises ActionRefused, and does not count.
 
-Nodes are killed, stopped, frozen, isolated and cut off from ZooKeeper by the actions and rules of the cluster's front,
-which its control plane has, too. The proxy has the faults of single links and directions.
+Faults of nodes are actions and rules of the cluster's front, so its control plane shows them. Only ZooKeeper's servers,
+and slow links to them, are faults that the control plane does not have.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from anabranch.chaos import disk
 from anabranch.chaos.scene import LOOKING_FAILED, Scene, hands_on
-from anabranch.cluster.link_proxy import LinkFault
-from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed
+from anabranch.cluster.link_proxy import Kind
+from anabranch.cluster.processes import FIRST_CONTROLLER_ID
 from anabranch.cluster.zookeeper import ZooKeeperUnavailable
 from anabranch.cluster.zookeeper_sessions import active_controller, resign_active_controller
 from anabranch.control.actions import ActionRefused
 from anabranch.controller.failpoints import STEPS
 from anabranch.faults.rule import Rule, rule_text
 
-ALTER_PARTITION: Final = 56
 ELECTION_TRIES: Final = 8
 ARMED_S: Final = 12.0
+LOST_S: Final = (2.0, 5.0, 9.0)
+"""How long a node lacks ZooKeeper: shorter or longer than its session timeout."""
 ENSEMBLE: Final = 0
 """The entry of `Scene.busy` while a ZooKeeper server is killed, frozen or restarting: only one of three at a time."""
 NOT_BY_ITSELF: Final = ("resign", "vacate", "make-room", "remove:", "first-features", "update-features", "allocate-")
@@ -88,7 +88,7 @@ async def _kill(scene: Scene, node_id: int) -> str:
 @fault("kill two brokers")
 async def kill_two(scene: Scene) -> str | None:
     """SIGKILL two brokers, so that acks=all lacks replicas: writes must wait, and continue."""
-    free = scene.free(scene.cluster.brokers)
+    free = scene.free(scene.cluster.broker_ids)
     if len(free) < 2:
         return None
     victims = scene.rng.sample(free, 2)
@@ -147,57 +147,6 @@ async def expire_session(scene: Scene) -> str | None:
     return f"node {victim}"
 
 
-async def _disturb(scene: Scene, faults: Sequence[LinkFault], pause: float) -> str | None:
-    proxy = scene.cluster.proxy
-    try:
-        for one in faults:
-            proxy.begin(one)
-        await asyncio.sleep(pause)
-    finally:
-        for one in faults:
-            proxy.end(one)
-    hits = sum(one.hits for one in faults)
-    return f"{', '.join(map(str, faults))} for {pause:.1f} s, met {hits} times" if hits else None
-
-
-def _two(scene: Scene) -> tuple[str, str] | None:
-    nodes = {str(one) for one in scene.cluster.nodes}
-    busy = {(link.source, link.target) for link in scene.cluster.proxy.links}
-    between = sorted((source, target) for source, target in busy if {source, target} <= nodes)
-    return scene.rng.choice(between) if between else None
-
-
-@fault("cut a link")
-async def cut(scene: Scene) -> str | None:
-    """Cut two nodes off from each other, while all others reach both."""
-    two = _two(scene)
-    if two is None:
-        return None
-    one, other = two
-    return await _disturb(scene, [LinkFault("cut", one, other), LinkFault("cut", other, one)], scene.pause())
-
-
-@fault("drop one way")
-async def drop(scene: Scene) -> str | None:
-    """Delay everything that one node sends to another, requests or responses, for a long time."""
-    two = _two(scene)
-    if two is None:
-        return None
-    one, other = two if scene.rng.random() < 0.5 else two[::-1]
-    lost = [LinkFault("drop", one, other, "there"), LinkFault("drop", other, one, "back")]
-    return await _disturb(scene, lost, scene.pause())
-
-
-@fault("isolate")
-async def isolate(scene: Scene) -> str | None:
-    """Cut a node off from all nodes and clients; only ZooKeeper still reaches it."""
-    chosen = await scene.victim()
-    if chosen is None:
-        return None
-    lost = (Rule(link=(f"{chosen}:*", f"*:{chosen}"), hold=True), Rule(brokers=(chosen,), hold=True))
-    return await _ruled(scene, lost, scene.pause())
-
-
 async def _ruled(scene: Scene, faults: Sequence[Rule], pause: float) -> str | None:
     """Apply rules for a while."""
     rules = scene.cluster.front.rules
@@ -212,42 +161,83 @@ async def _ruled(scene: Scene, faults: Sequence[Rule], pause: float) -> str | No
     return f"{', '.join(map(rule_text, faults))} for {pause:.1f} s, met {hits} times" if hits else None
 
 
-@fault("delay a node")
-async def delay(scene: Scene) -> str | None:
-    """Delay everything to and from a node."""
+def _two(scene: Scene) -> tuple[int, int] | None:
+    running = [one for one, node in scene.cluster.nodes.items() if node.running]
+    if len(running) < 2:
+        return None
+    one, other = scene.rng.sample(running, 2)
+    return one, other
+
+
+def _all_of(node_id: int, **effect: Any) -> tuple[Rule, Rule]:
+    """Return rules with an effect on all requests to a node, and on those that it sends to other nodes."""
+    return Rule(link=(f"{node_id}:*", f"*:{node_id}"), **effect), Rule(brokers=(node_id,), **effect)
+
+
+@fault("cut a link")
+async def cut(scene: Scene) -> str | None:
+    """Cut two nodes off from each other, while all others reach both."""
+    two = _two(scene)
+    if two is None:
+        return None
+    one, other = two
+    return await _ruled(scene, [Rule(link=(f"{one}:{other}", f"{other}:{one}"), disconnect="before")], scene.pause())
+
+
+@fault("drop one way")
+async def drop(scene: Scene) -> str | None:
+    """Delay everything that one node sends to another, requests and responses, for a long time."""
+    two = _two(scene)
+    if two is None:
+        return None
+    one, other = two
+    return await _ruled(scene, [Rule(link=(f"{one}:{other}",), hold=True)], scene.pause())
+
+
+@fault("isolate")
+async def isolate(scene: Scene) -> str | None:
+    """Cut a node off from all nodes and clients; only ZooKeeper still reaches it."""
     chosen = await scene.victim()
     if chosen is None:
         return None
-    victim = str(chosen)
-    by = 0.05 + scene.rng.random() * 0.45
-    slow = [LinkFault("delay", victim, delay_s=by), LinkFault("delay", target=victim, delay_s=by)]
-    return await _disturb(scene, slow, scene.pause())
+    return await _ruled(scene, _all_of(chosen, hold=True), scene.pause())
+
+
+@fault("delay a node")
+async def delay(scene: Scene) -> str | None:
+    """Delay all requests to a node, and all between it and other nodes."""
+    chosen = await scene.victim()
+    if chosen is None:
+        return None
+    by_ms = 50 + scene.rng.random() * 450
+    return await _ruled(scene, _all_of(chosen, delay_ms=(round(by_ms, 1),)), scene.pause())
 
 
 @fault("hold AlterPartition")
 async def hold_alter_partition(scene: Scene) -> str | None:
     """Hold a leader's AlterPartition requests: replicas may have failed or returned before they arrive."""
-    held = LinkFault("hold", str(scene.rng.choice(scene.cluster.brokers)), api_key=ALTER_PARTITION)
-    return await _disturb(scene, [held], scene.pause())
+    leader = scene.rng.choice(scene.cluster.broker_ids)
+    return await _ruled(scene, [Rule(api=("AlterPartition",), link=(f"{leader}:*",), hold=True)], scene.pause())
 
 
 @fault("full disk")
 async def full_disk(scene: Scene) -> str | None:
-    """Limit a broker's files, so that each of its writes fails."""
+    """Make each write of a broker to its disk fail for lack of space."""
     victim = await scene.victim(brokers_only=True)
     if victim is None:
         return None
-    pid = scene.cluster.nodes[victim].pid
+    rules = scene.cluster.front.rules
     with hands_on(scene, victim):
-        disk.limit_files(pid, 1)
         pause = scene.pause()
-        await asyncio.sleep(pause)
-        node = scene.cluster.nodes[victim]
-        if not node.running:
+        name = (await rules.add(Rule(disk="full", brokers=(victim,))))["name"]
+        try:
+            await asyncio.sleep(pause)
+        finally:
+            row = await rules.remove(name)
+        if not scene.cluster.nodes[victim].running:
             await scene.restart(victim)
             return f"node {victim}, which gave up"
-        disk.limit_files(pid, None)
-    return f"node {victim} for {pause:.1f} s"
+    return f"node {victim} for {pause:.1f} s, met {row['hits']} times" if row["hits"] else None
 
 
 @fault("crash a consumer")
@@ -285,12 +275,14 @@ async def crash_sharer(scene: Scene) -> str | None:
     return None if scene.shared is None else scene.shared.crash(scene.rng)
 
 
-@fault("reset connections")
-async def reset(scene: Scene) -> str | None:
-    """Reset all connections to a node, which may reconnect at once."""
+@fault("break connections")
+async def break_connections(scene: Scene) -> str | None:
+    """Close each connection to a node at its next request, before or after the work; it may be opened again."""
     victim = await scene.victim()
-    count = scene.cluster.proxy.reset(target=str(victim))
-    return f"{count} to node {victim}" if count else None
+    if victim is None:
+        return None
+    when = scene.rng.choice(("before", "after"))
+    return await _ruled(scene, _all_of(victim, disconnect=when), min(scene.pause(), 1.0))
 
 
 @fault("lose ZooKeeper")
@@ -299,11 +291,7 @@ async def lose_zookeeper_connection(scene: Scene) -> str | None:
     victim = await scene.victim()
     if victim is None:
         return None
-    links, pause = scene.cluster.zookeeper_links, scene.rng.choice((2.0, 5.0, 9.0))
-    assert links is not None
-    if scene.rng.random() < 0.5:
-        return await _disturb(scene, [LinkFault("drop", str(victim), name) for name in links.names], pause)
-    actions = scene.cluster.front.actions
+    actions, pause = scene.cluster.front.actions, scene.rng.choice(LOST_S)
     await actions.suspend_session(victim)
     try:
         await asyncio.sleep(pause)
@@ -311,6 +299,24 @@ async def lose_zookeeper_connection(scene: Scene) -> str | None:
         with contextlib.suppress(ActionRefused):  # another fault has killed the node
             await actions.resume_session(victim)
     return f"node {victim} for {pause:.1f} s"
+
+
+@fault("slow ZooKeeper")
+async def slow_zookeeper(scene: Scene) -> str | None:
+    """Delay the traffic between a node and ZooKeeper, or let none of it arrive, while the connection stays open."""
+    victim = await scene.victim()
+    if victim is None:
+        return None
+    links, pause = scene.cluster.zookeeper_links, scene.rng.choice(LOST_S)
+    assert links is not None, "nodes with agents have such links"
+    kind: Kind = scene.rng.choice(("drop", "delay"))
+    faults = links.begin(kind, victim, 0.05 + scene.rng.random() * 0.45)
+    try:
+        await asyncio.sleep(pause)
+    finally:
+        links.end(faults)
+    hits = sum(one.hits for one in faults)
+    return f"{', '.join(map(str, faults))} for {pause:.1f} s, met {hits} times" if hits else None
 
 
 @fault("kill a ZooKeeper server")
@@ -354,28 +360,29 @@ def _quorum_whole(scene: Scene) -> bool:
 
 @fault("crash the controller at a step")
 async def crash_at_step(scene: Scene) -> str | None:
-    """Elect a controller that crashes at a chosen step, and resize the topic."""
+    """Elect a controller that is killed at a chosen step, and resize the topic."""
     spares = scene.free([one for one in scene.cluster.nodes if one >= FIRST_CONTROLLER_ID])
     if not spares:
         return None
     armed, step = scene.rng.choice(spares), scene.rng.choice(EVERY_STEP)
-    node = scene.cluster.nodes[armed]
+    rules = scene.cluster.front.rules
     with hands_on(scene, armed):
-        await scene.cluster.kill(armed)
-        died = await arm_and_wait(scene, armed, step)
-        await scene.cluster.kill(armed)
+        name = (await rules.add(Rule(step=(step,), brokers=(armed,), node="kill", times=1)))["name"]
+        try:
+            died = await elect_and_resize(scene, armed)
+        finally:
+            await rules.remove(name)
+        await scene.cluster.kill(armed)  # the rule's kill may still be under way
         await scene.restart(armed)
-    return f"node {node.node_id} at {step}" if died else None
+    return f"node {armed} at {step}" if died else None
 
 
-async def arm_and_wait(scene: Scene, armed: int, step: str) -> bool:
-    """Start a node armed for the step, get it elected, and resize. Returns whether it crashed."""
-    node, hosts = scene.cluster.nodes[armed], scene.cluster.zookeeper
-    await node.start(extra={"crash.at": step})
-    ended = asyncio.ensure_future(node.wait_ended())
+async def elect_and_resize(scene: Scene, armed: int) -> bool:
+    """Get a node elected, and resize. Returns whether it has died."""
+    hosts = scene.cluster.zookeeper
+    ended = asyncio.ensure_future(scene.cluster.nodes[armed].wait_ended())
     try:
-        with contextlib.suppress(NodeFailed, *LOOKING_FAILED):
-            await node.wait_ready()
+        with contextlib.suppress(*LOOKING_FAILED):
             for _ in range(ELECTION_TRIES):
                 if ended.done() or await active_controller(hosts) == armed:
                     break

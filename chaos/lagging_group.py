@@ -6,21 +6,28 @@ deliveries, each member's process, and the members' last exchanges with the node
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
 from anabranch import Admin
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC
 from anabranch.chaos.history import Send
 from anabranch.chaos.members import MemberGroup
 from anabranch.clients.group_admin import Group, committed_offsets, describe_group
-from anabranch.cluster.link_exchanges import RecentExchanges
+from anabranch.journal.entry import ExchangeRow
+from anabranch.journal.exchange_line import exchange_line
 from anabranch.protocol.topic_partition import TopicPartition
 
 
 async def describe_lag(
-    admin: Admin, group: MemberGroup, sends: Iterable[Send], exchanges: RecentExchanges, now_s: float
+    admin: Admin,
+    group: MemberGroup,
+    sends: Iterable[Send],
+    exchanges: Callable[[str], Awaitable[Iterable[ExchangeRow]]],
 ) -> AsyncIterator[str]:
-    """Yield the description, line by line. A part that cannot be read is replaced by the error."""
+    """Yield the description, line by line. A part that cannot be read is replaced by the error.
+
+    `exchanges` returns the last exchanges of clients whose id matches a pattern.
+    """
     found: Group | None = None
     commits: dict[TopicPartition, int] = {}
     try:
@@ -37,10 +44,9 @@ async def describe_lag(
         yield f"member {member.member_id} ({member.client_id}){epoch} has {sorted(map(str, member.partitions))}"
     for line in group.processes():
         yield line
-    for client_id in exchanges.clients:
-        if client_id in {member.client_id for member in members} or client_id.startswith(f"{group.name}-"):
-            for line in exchanges.lines(client_id, now_s):
-                yield f"{client_id}: {line}"
+    for client_id in dict.fromkeys([f"{group.name}-*", *(member.client_id for member in members)]):
+        for row in await exchanges(client_id):
+            yield exchange_line(row)
 
 
 def lags(

@@ -11,11 +11,8 @@ import asyncio
 import contextlib
 import logging
 import random
-import statistics
 import tempfile
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -27,38 +24,39 @@ from anabranch.chaos import share_readers as sharers
 from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.audit_companion import AuditCompanionProcess, moments
 from anabranch.chaos.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator, Reader, Record, Writer, watching
-from anabranch.chaos.cluster import LOGIN, ChaosCluster, controlled
+from anabranch.chaos.cluster import ChaosCluster, controlled
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
 from anabranch.chaos.lagging_group import describe_lag
 from anabranch.chaos.members import MemberGroup, write_sent
+from anabranch.chaos.plan import Plan
 from anabranch.chaos.scene import Scene
 from anabranch.chaos.share_readers import SharedTopic
+from anabranch.chaos.verdict import SEEN_HERE, Verdict
 from anabranch.clients.group_admin import committed_offsets
-from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.processes import NodeFailed
 from anabranch.control.actions import ActionRefused
+from anabranch.control.front.front_journal import find_exchanges
 from anabranch.controller.model import LeaderAndIsr
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkError
 
 if TYPE_CHECKING:
     from anabranch.control.endpoint import ControlEndpoint
+    from anabranch.journal.entry import ExchangeRow
 
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.25
+JOURNAL: Final = 2000
+"""How many exchanges each node keeps in runs with members, whose reports show the last ones."""
+EXCHANGES: Final = 20
+"""How many exchanges of a member its report shows."""
 FIRST_COUNT: Final = 3
 COUNTS: Final = (1, 2, 3, 4, 5, 6, 8)
 STEPS_UP: Final = (1, 1, 2, 3)
 """By how many partitions a topic grows that may only grow."""
 SENT: Final = "sent.jsonl"
-_SEEN: Final = (
-    "A1 A2 A3 A4 A5 A6 A7 A9 A11 A17 A19 A20 A21 A22 A23 A24 A25 B1 B2 B3 B4 B9 B12 B13 B15 B16 C1 C6 C15 C16"
-)
-SEEN_HERE: Final = frozenset(_SEEN.split())
-"""The checkers with data in a run on real processes: those of clients, of ZooKeeper and of the logs. The others need a
-simulation, which observes brokers from inside."""
 PROPERTIES: Final = {
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "5000",
@@ -70,58 +68,6 @@ PROPERTIES: Final = {
     "log.segment.bytes": "65536",
 }
 Say = Callable[[str], None]
-
-
-@dataclass
-class Plan:
-    """The parameters of a run."""
-
-    duration_s: float = 600.0
-    enough: Callable[[Sequence[Fired]], bool] = lambda fired: True
-    """Whether enough faults have happened. Faults continue until then: on a busy machine they are later, and fewer."""
-    seed: int = 0
-    pace_s: float = 3.0
-    """Mean time between bursts of faults."""
-    writers: int = 2
-    readers: int = 2
-    keys: int = 20
-    rate: float = 25.0
-    """Records per second and writer."""
-    resize_every_s: float = 15.0
-    faults: tuple[str, ...] = tuple(FAULTS)
-    patience_s: float = 90.0
-    """The timeout of each step of the convergence after the faults."""
-    audit: str | None = None
-    """The topic to which readers write their deliveries."""
-    sharers: int = 0
-    """The number of members of a share group with its own topic (`share_readers`); brokers have to show Kafka 4.2."""
-    members: Mapping[str, str] = field(default_factory=dict)
-    """Group -> the command of its members (`members`). With any, the topic only grows, unless it `shrinks`."""
-    shrinks: bool = False
-    """Whether the topic also shrinks under these groups, whose order of keys is then not guaranteed."""
-    gated: bool = True
-    """Whether coordinators withhold children from these groups. Not in the control run."""
-
-
-@dataclass
-class Verdict:
-    """The outcome of a run."""
-
-    plan: Plan
-    anomalies: list[str]
-    fired: list[Fired]
-    record: Record
-    elapsed_s: float
-    restarts: int
-    members: Sequence[MemberGroup] = ()
-    shared: SharedTopic | None = None
-    second_opinion: Sequence[str] = ()
-    """The violations that the judge found, which shares no code with the checkers."""
-
-    @property
-    def good(self) -> bool:
-        """Whether faults happened, and neither the checkers nor the judge found a violation."""
-        return not self.anomalies and not self.second_opinion and bool(self.fired)
 
 
 class ChaosRun:
@@ -284,7 +230,6 @@ class ChaosRun:
 
         Add a failure to the history for each step that times out.
         """
-        self.cluster.proxy.heal()
         self._operator.stop()
         for one in self._writers:
             one.stopping = True
@@ -308,8 +253,11 @@ class ChaosRun:
             await self._until(self._shared.done, "every shared record is acknowledged")
 
     async def _describe_lag(self, admin: Admin, group: MemberGroup) -> str:
-        found = describe_lag(admin, group, self.history.sends, self.cluster.proxy.exchanges, self._now())
+        found = describe_lag(admin, group, self.history.sends, self._exchanges)
         return f"{group.name} lacks records:\n      " + "\n      ".join([line async for line in found])
+
+    async def _exchanges(self, client_id: str) -> list[ExchangeRow]:
+        return await find_exchanges(self.cluster.front, {"client_id": client_id, "limit": str(EXCHANGES)})
 
     def _all_handed(self, group: MemberGroup) -> bool:
         return not group.missing(self.history.sends)
@@ -340,7 +288,7 @@ class ChaosRun:
             states = await self._states()
         except (ZkError, OSError):
             return False
-        return all(state.leader > 0 and len(state.isr) == len(self.cluster.brokers) for state in states.values())
+        return all(state.leader > 0 and len(state.isr) == len(self.cluster.broker_ids) for state in states.values())
 
     def _ends(self) -> dict[Place, int]:
         ends: dict[Place, int] = {}
@@ -376,10 +324,10 @@ class ChaosRun:
         except (ZkError, OSError) as error:
             self.history.failures.append(f"the states cannot be read: {error}")
             return
-        for node_id in self.cluster.brokers:
+        for node_id in self.cluster.broker_ids:
             await self.cluster.kill(node_id)
         self.history.failures += self._complaints()
-        directories = {one: self.cluster.directory / f"node-{one}" for one in self.cluster.brokers}
+        directories = {one: self.cluster.directory / f"node-{one}" for one in self.cluster.broker_ids}
         led = {place: state for place, state in states.items() if state.leader > 0}
         archive.read_logs(directories, led, self.history)
 
@@ -428,49 +376,6 @@ class ChaosRun:
         return found
 
 
-# --- output
-
-
-def recoveries(fired: Fired, record: Record) -> tuple[float, float]:
-    """Return (longest wait for an acknowledgement of records sent during the fault, time until all had one)."""
-    longest, after = 0.0, 0.0
-    for value, sent in record.sent_s.items():
-        if fired.started_s <= sent <= fired.ended_s and value in record.acked_s:
-            longest = max(longest, record.acked_s[value] - sent)
-            after = max(after, record.acked_s[value] - fired.ended_s)
-    return longest, after
-
-
-def report(verdict: Verdict) -> Iterator[str]:
-    """Yield the table of a run, line by line."""
-    record, history = verdict.record, verdict.record.history
-    by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for one in verdict.fired:
-        by_name[one.name].append(recoveries(one, record))
-    yield f"{'fault':34} {'fired':>5} {'longest wait s':>15} {'recovered after s':>18} {'(median)':>9}"
-    for name in FAULTS:
-        rows = by_name.get(name, [])
-        waits, after = [row[0] for row in rows], [row[1] for row in rows]
-        figures = f"{max(waits):15.1f} {max(after):18.1f} {statistics.median(after):9.1f}" if rows else ""
-        yield f"{name:34} {len(rows):5} {figures}"
-    acked = sum(send.outcome == "ok" for send in history.sends)
-    lags = sorted(record.delivered_s[one] - record.sent_s[one] for one in record.delivered_s if one in record.sent_s)
-    yield (
-        f"{len(history.sends)} records sent, {acked} acknowledged, {len(history.deliveries)} deliveries, "
-        f"{len(record.resizes)} resizes, {verdict.restarts} restarts of readers, {verdict.elapsed_s:.0f} s"
-    )
-    yield from (one.summary() for one in verdict.members)
-    if verdict.shared is not None:
-        yield verdict.shared.summary()
-    if lags:
-        middle, most = lags[len(lags) // 2], lags[-1]
-        yield f"from send to first delivery: median {middle * 1000:.0f} ms, most {most:.1f} s"
-    yield f"{len(verdict.anomalies)} anomalies in {len(SEEN_HERE)} checks"
-    yield from (f"  {line}" for line in verdict.anomalies[:50])
-    yield f"second opinion: {len(verdict.second_opinion)} violations by the judge"
-    yield from (f"  {line}" for line in verdict.second_opinion[:50])
-
-
 async def chaos(
     plan: Plan,
     *,
@@ -489,13 +394,22 @@ async def chaos(
     """
     with contextlib.ExitStack() as stack:
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
-        access = LOGIN if login else SecurityArguments()
         properties = dict(PROPERTIES)
         if plan.sharers:
             properties |= sharers.PROPERTIES
             kafka = kafka or "4.2"
         if kafka is not None:
             properties |= {"kafka.version": kafka, "kafka.release": kafka}
-        cluster = ChaosCluster(place, controller_count=2, properties=properties, module=module, access=access)
+        cluster = ChaosCluster(
+            place,
+            controllers=2,
+            properties=properties,
+            module=module,
+            login=login,
+            journal_size=JOURNAL if plan.members else 0,
+        )
         async with cluster, controlled(cluster, endpoint):
-            return await ChaosRun(plan, cluster, say=say, companion=companion).run()
+            verdict = await ChaosRun(plan, cluster, say=say, companion=companion).run()
+            cluster.publish("chaos verdict", **verdict.event())
+            await cluster.front.settle()  # clients that follow the run get the verdict before the control plane ends
+            return verdict

@@ -53,7 +53,7 @@ class Scene:
         role = self.rng.random()
         candidates = [await self.active()] if role < 0.35 else await self.leaders() if role < 0.7 else []
         # No await from here to the caller's `hands_on`: another fault could reserve the same node.
-        nodes = self.free(self.cluster.brokers if brokers_only else list(self.cluster.nodes))
+        nodes = self.free(self.cluster.broker_ids if brokers_only else list(self.cluster.nodes))
         if not nodes:
             return None
         return self.rng.choice([one for one in candidates if one in nodes] or nodes)

@@ -1,4 +1,4 @@
-"""Overlapping faults on a real ensemble of three, without nodes."""
+"""Single faults on a small cluster, and overlapping ones on a real ensemble of three, without nodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from anabranch import Admin, NewTopic, Producer
 from anabranch.chaos.cluster import ChaosCluster
-from anabranch.chaos.faults import freeze_zookeeper, kill_zookeeper
+from anabranch.chaos.faults import (
+    Fault,
+    break_connections,
+    crash_at_step,
+    cut,
+    delay,
+    drop,
+    freeze_zookeeper,
+    full_disk,
+    kill_zookeeper,
+    slow_zookeeper,
+)
 from anabranch.chaos.scene import Scene
 
 pytestmark = [pytest.mark.zookeeper]
@@ -54,3 +66,40 @@ async def test_no_zookeeper_server_is_stopped_while_another_is_dead(tmp_path: Pa
         await ensemble.kill(3)
         assert await freeze_zookeeper(scene) is None
         assert await kill_zookeeper(scene) is None
+
+
+@pytest.mark.processes
+async def test_rules_of_faults_hit_and_leave_a_cluster_that_stores_records(tmp_path: Path) -> None:
+    cluster = ChaosCluster(tmp_path, 2, 1, zookeepers=1)
+    async with cluster, Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
+        await admin.create_topics([NewTopic(name="t", partitions=4, replication_factor=2)])
+        await admin.wait_for_topic("t", replicas=2)
+
+        async def resize() -> None:
+            count = len((await admin.describe_topic("t")).partitions)
+            await admin.create_partitions("t", count + 1)
+
+        async def load() -> None:
+            while True:
+                await producer.send("t", b"x")
+                await asyncio.sleep(TURN_S)
+
+        scene = BriefScene(cluster, random.Random(1), resize, (), set())
+        loading = asyncio.create_task(load())
+        try:
+            for fault in (cut, drop, delay, break_connections, full_disk, slow_zookeeper, crash_at_step):
+                await until_it_has_an_effect(fault, scene)
+                assert await cluster.front.rules.rows() == []
+        finally:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+        await producer.send_and_wait("t", b"last")
+        kinds = {one.kind for one in cluster.front.events.after(0)}
+    assert {"fault", "node started"} <= kinds, "the history of the control plane has the faults"
+
+
+async def until_it_has_an_effect(fault: Fault, scene: Scene) -> None:
+    """Repeat a fault: two nodes without traffic between them may be chosen, or a step that this resize lacks."""
+    async with asyncio.timeout(300):
+        while await fault(scene) is None:
+            pass

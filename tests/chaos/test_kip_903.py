@@ -16,14 +16,12 @@ import pytest
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.cluster import zookeeper_sessions
-from anabranch.cluster.link_proxy import LinkFault
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
+from anabranch.faults.rule import Rule
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
-ALTER_PARTITION = 56
-FETCH = 1
 SPARE = 100
 LEADER, FOLLOWER = 1, 2
 PATIENCE_S = 300.0
@@ -50,12 +48,6 @@ async def until_committed(cluster: ChaosCluster, **wanted: Any) -> Any:
             await asyncio.sleep(0.05)
 
 
-async def until_hit(fault: LinkFault) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not fault.hits:  # noqa: ASYNC110 -- a count, in the middle of other traffic
-            await asyncio.sleep(0.02)
-
-
 async def die(cluster: ChaosCluster, node_id: int) -> None:
     """SIGKILL, and the session with it."""
     await cluster.kill(node_id)
@@ -71,17 +63,17 @@ async def delayed_proposal_races_a_reboot(cluster: ChaosCluster) -> None:
         await die(cluster, FOLLOWER)
         await until_committed(cluster, isr=(LEADER,))
         await producer.send_and_wait("t", b"acknowledged", key=b"k")
-    proxy = cluster.proxy
-    held = proxy.begin(LinkFault("hold", source=str(LEADER), api_key=ALTER_PARTITION))
+    rules = cluster.front.rules
+    held = (await rules.add(Rule(api=("AlterPartition",), link=(f"{LEADER}:*",), hold=True)))["name"]
     await cluster.restart(FOLLOWER)
-    await until_hit(held)  # it has caught up, and the leader says so
+    await rules.wait_hits(held, 1, PATIENCE_S)  # it has caught up, and the leader says so
     await die(cluster, FOLLOWER)
     cluster.wipe(FOLLOWER)
-    dropped = proxy.begin(LinkFault("drop", source=str(FOLLOWER), target=str(LEADER)))
+    fetches = (await rules.add(Rule(link=(f"{FOLLOWER}:{LEADER}",), hold=True)))["name"]
     await cluster.restart(FOLLOWER)
     assert (await committed(cluster)).isr == (LEADER,), "the request is still under way"
-    proxy.end(held)
-    await until_hit(dropped)
+    await rules.remove(held)
+    await rules.wait_hits(fetches, 1, PATIENCE_S)
 
 
 def lines_of(cluster: ChaosCluster, node_id: int) -> str:
@@ -95,7 +87,7 @@ async def until_logged(cluster: ChaosCluster, node_id: int, text: str) -> None:
 
 
 async def test_with_the_check_delayed_request_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
-    async with ChaosCluster(tmp_path, 2, 1, zookeeper_count=1) as cluster:
+    async with ChaosCluster(tmp_path, 2, 1, zookeepers=1) as cluster:
         await delayed_proposal_races_a_reboot(cluster)
         await until_logged(cluster, LEADER, "reverted (INELIGIBLE_REPLICA)")
         state = await committed(cluster)
@@ -103,7 +95,7 @@ async def test_with_the_check_delayed_request_is_refused_and_nothing_is_lost(tmp
         await die(cluster, LEADER)
         state = await until_committed(cluster, leader=-1)
         assert state.isr == (LEADER,), "the empty replica is not elected: the partition waits"
-        cluster.proxy.heal()
+        await cluster.front.rules.clear()
         await cluster.restart(LEADER)
         await until_committed(cluster, leader=LEADER, isr=(LEADER, FOLLOWER))
         async with Consumer("t", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as one:
@@ -111,13 +103,13 @@ async def test_with_the_check_delayed_request_is_refused_and_nothing_is_lost(tmp
 
 
 async def test_without_the_check_acknowledged_record_is_lost(tmp_path: Path) -> None:
-    broken = ChaosCluster(tmp_path, 2, 1, zookeeper_count=1, module="tests.chaos.without_kip_903")
+    broken = ChaosCluster(tmp_path, 2, 1, zookeepers=1, module="tests.chaos.without_kip_903")
     async with broken as cluster:
         await delayed_proposal_races_a_reboot(cluster)
         await until_committed(cluster, isr=(LEADER, FOLLOWER))
         await die(cluster, LEADER)
         await until_committed(cluster, leader=FOLLOWER)
-        cluster.proxy.heal()
-        async with Producer(f"127.0.0.1:{cluster.advertised[FOLLOWER]}") as producer:
+        await cluster.front.rules.clear()
+        async with Producer(cluster.nodes[FOLLOWER].address) as producer:
             stored = await producer.send_and_wait("t", b"next", key=b"k")
         assert stored.offset == 0, "where the acknowledged record was"

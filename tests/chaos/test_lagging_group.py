@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 from anabranch import Admin
@@ -14,7 +15,8 @@ from anabranch.chaos.history import Send
 from anabranch.chaos.lagging_group import describe_lag
 from anabranch.chaos.members import MemberGroup
 from anabranch.cluster.in_process import Cluster
-from anabranch.cluster.link_exchanges import Exchange, RecentExchanges
+from anabranch.journal.entry import ExchangeRow
+from anabranch.journal.exchange_line import exchange_line
 from tests.broker.coordinators import stock_members
 from tests.broker.coordinators.groups.test_group_gates import EACH, orders
 from tests.broker.coordinators.stock_members import StockMember
@@ -28,17 +30,38 @@ def sent(partition: int, offset: int) -> Send:
 SENDS = [sent(0, EACH - 1), sent(1, 4)]
 
 
-async def described(admin: Admin, group: MemberGroup, exchanges: RecentExchanges) -> list[str]:
-    return [line async for line in describe_lag(admin, group, SENDS, exchanges, now_s=8.0)]
+OPEN: ExchangeRow = {
+    "number": 41,
+    "at": 3.0,
+    "ms": None,
+    "node": 2,
+    "peer": "127.0.0.1:40000",
+    "principal": "User:ANONYMOUS",
+    "client_id": "readers-1",
+    "api": "Heartbeat",
+    "version": 4,
+    "correlation_id": 7,
+    "outcome": "open",
+    "errors": [],
+    "rules": [],
+    "overruled": [],
+    "request": None,
+    "response": None,
+}
+
+
+async def exchanges(client_id: str) -> list[ExchangeRow]:
+    return [OPEN] if fnmatch(OPEN["client_id"] or "", client_id) else []
+
+
+async def described(admin: Admin, group: MemberGroup) -> list[str]:
+    return [line async for line in describe_lag(admin, group, SENDS, exchanges)]
 
 
 async def test_report_names_owner_gate_process_and_exchanges(tmp_path: Path) -> None:
     group = MemberGroup(stock_members.GROUP, f"{sys.executable} -c 'import signal; signal.pause()'", "", tmp_path)
     group.file.write_text(json.dumps({"key": "k", "sequence": 0, "partition": 0, "offset": 3}) + "\n")
     group.look()
-    exchanges = RecentExchanges()
-    exchanges.keep(f"{group.name}-1", 12, Exchange("2", b"\0\x0c\0\4", at_s=3.0))
-    exchanges.keep("another-1", 12, Exchange("2", b"\0\x0c\0\4", at_s=3.0))
     tasks = group.tasks()
     try:
         async with orders() as (_, admin, _):
@@ -48,7 +71,7 @@ async def test_report_names_owner_gate_process_and_exchanges(tmp_path: Path) -> 
             assert await member.take_part() == {0}
             while len(group._running) < len(tasks):  # noqa: ASYNC110 -- a task of the group starts them
                 await asyncio.sleep(0.01)
-            lines = await described(admin, group, exchanges)
+            lines = await described(admin, group)
     finally:
         await group.stop(tasks)
     pids = [process.pid for process in group._running.values()]
@@ -60,7 +83,7 @@ async def test_report_names_owner_gate_process_and_exchanges(tmp_path: Path) -> 
         f"process readers-0 (pid {pids[0]}): state S",
         f"process readers-1 (pid {pids[1]}): state S",
         f"printed last: {group.log} is empty",
-        "readers-1: 5.0 s ago: Heartbeat v4 to node 2: no response",
+        exchange_line(OPEN),
     ]
 
 
@@ -68,7 +91,7 @@ async def test_report_on_a_group_without_members_says_so(tmp_path: Path) -> None
     group = MemberGroup("none", "true", "", tmp_path)
     group.log.write_text("broken\n")
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
-        lines = await described(admin, group, RecentExchanges())
+        lines = await described(admin, group)
     assert lines == [
         "the group cannot be read: KafkaError(<ErrorCode.GROUP_ID_NOT_FOUND: 69>, 'none')",
         f"{TOPIC}-0 is assigned to no member: delivered to 0 of {EACH}, committed nothing",

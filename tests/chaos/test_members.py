@@ -21,7 +21,9 @@ from anabranch.chaos.__main__ import main
 from anabranch.chaos.faults import Fired
 from anabranch.chaos.history import Send
 from anabranch.chaos.members import MemberFailed, MemberGroup, state_of
-from anabranch.chaos.run import FIRST_COUNT, Plan, chaos, report
+from anabranch.chaos.plan import Plan
+from anabranch.chaos.run import FIRST_COUNT, chaos
+from anabranch.chaos.verdict import report
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,10 @@ from anabranch.chaos.clients import GROUP, TOPIC
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Send
-from anabranch.chaos.run import ChaosRun, Plan, chaos, report
+from anabranch.chaos.plan import Plan
+from anabranch.chaos.run import ChaosRun, chaos
 from anabranch.chaos.scene import Scene
+from anabranch.chaos.verdict import report
 from anabranch.clients.group_admin import commit_offsets
 from anabranch.cluster.in_process import Cluster
 from anabranch.control.client import ControlClient
@@ -84,6 +86,7 @@ async def test_half_a_minute_of_faults_violates_nothing(tmp_path: Path) -> None:
     following.join(30)
     told = [(row["fault"], row["what"]) for row in map(dict, events) if row["kind"] == "chaos fault"]
     assert told == [(one.name, one.what) for one in verdict.fired]
+    assert next(row for row in map(dict, events) if row["kind"] == "chaos verdict").items() >= verdict.event().items()
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
     assert many_kinds(verdict.fired), table

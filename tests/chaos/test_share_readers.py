@@ -14,9 +14,11 @@ import pytest
 from anabranch import Admin
 from anabranch.chaos.__main__ import main
 from anabranch.chaos.faults import Fired
-from anabranch.chaos.run import Plan, chaos, report
+from anabranch.chaos.plan import Plan
+from anabranch.chaos.run import chaos
 from anabranch.chaos.share_events import Handed
 from anabranch.chaos.share_readers import DELIVERY_LIMIT, PROPERTIES, SHARED, SharedTopic
+from anabranch.chaos.verdict import report
 from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.in_process import Cluster
 from tests.broker.coordinators.share_partitions.sharing import until

@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 from anabranch.chaos.faults import Fired
-from anabranch.chaos.run import Plan, chaos, report
+from anabranch.chaos.plan import Plan
+from anabranch.chaos.run import chaos
+from anabranch.chaos.verdict import report
 from anabranch.spark_jobs import java
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import threading
 import pytest
 from confluent_kafka import Consumer
 
-from anabranch.cluster.link_proxy import Direction, Link, LinkFault, Proxy
+from anabranch.cluster.link_proxy import Link, LinkFault, Proxy
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.spark_jobs import range_reader
 from anabranch.spark_jobs.range_reader import LostRecords, RangeReader
@@ -117,10 +117,10 @@ class Silenced(LinkFault):
     """Nothing gets through on the connections that there are now; later ones are not concerned."""
 
     def __init__(self, proxy: Proxy) -> None:
-        super().__init__("drop")
+        super().__init__("drop", "client", "1")
         self.links = set(proxy.links)
 
-    def applies(self, link: Link, direction: Direction, api_key: int | None) -> bool:
+    def applies(self, link: Link) -> bool:
         return link in self.links
 
 
@@ -132,7 +132,7 @@ def test_stuck_consumer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_reader, "LOOK_UP_S", 1.0)
     with LiveCluster(1) as live:
         proxy = Proxy()
-        port = live.run(proxy.listen("1", ("127.0.0.1", live.cluster.nodes[1].port)))
+        port = live.run(proxy.listen("client", "1", ("127.0.0.1", live.cluster.nodes[1].port)))
         live.run(live.cluster.crash_broker(1))
         live.run(live.cluster.start_broker(1, {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}))
         topic = live.create("silenced", 1)

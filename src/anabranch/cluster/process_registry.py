@@ -1,7 +1,7 @@
 """Finds this machine's process clusters by their launchers' control sockets, and restarts their nodes.
 
-A launcher (`anabranch up --processes`, `python -m anabranch.chaos up`) is the process that started the nodes. It alone
-knows their command lines, ports and directories. `anabranch nodes start` sends it a command over its control socket
+A launcher (`anabranch up --processes`) is the process that started the nodes. It alone knows their command lines, ports
+and directories. `anabranch nodes start` sends it a command over its control socket
 (`anabranch.cluster.control_socket`).
 """
 

@@ -52,6 +52,7 @@ _candidates: Final = itertools.count(os.getpid() * 101)
 POLL_BROKERS_S: Final = 0.05
 STOP_TIMEOUT_S: Final = 30.0
 FIRST_CONTROLLER_ID: Final = 100
+COMMAND_MODULE: Final = "anabranch.cli.main"
 LOG_TAIL_BYTES: Final = 2000
 LIMITED: Final = "internal.topics.limited.to.live.brokers"
 PROC: Final = Path("/proc")
@@ -85,10 +86,8 @@ class NodeProcess:
     properties: Mapping[str, str]
     log_level: str = "info"
     environment: Mapping[str, str] | None = None
-    module: str = "anabranch.cli.main"
+    module: str = COMMAND_MODULE
     metrics_port: int | None = None
-    advertise: str = ""
-    """The advertised HOST:PORT, if it is not `address`: a proxy's, for example."""
     listeners: tuple[Listener, ...] = ()
     """The listeners, if not one plain address; `host` and `port` are then the first one's."""
     agent: LaunchedAgent | None = None
@@ -148,10 +147,6 @@ class NodeProcess:
             words += ["--listen", self.address]
         if "broker" in self.roles:
             words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
-        if self.advertise and self.listeners:
-            words += ["--advertised-listener", f"{self.listeners[0].name}://{self.advertise}"]
-        elif self.advertise:
-            words += ["--advertise", self.advertise]
         if self.metrics_port is not None:
             words += ["--metrics-port", str(self.metrics_port)]
         if self.agent is not None:
@@ -256,6 +251,7 @@ class ProcessCluster(Startable):
         first_id: The first broker's id.
         kafka: Node id -> compatibility profile; default 3.9.
         agents: The options of the nodes' control agents; None for no agents.
+        module: What nodes run: a test may change the product there.
     """
 
     def __init__(
@@ -275,6 +271,7 @@ class ProcessCluster(Startable):
         first_id: int = 1,
         kafka: Mapping[int, str] | None = None,
         agents: AgentOptions | None = None,
+        module: str = COMMAND_MODULE,
     ) -> None:
         self._first_start = first_start or {}
         """Node id -> properties for its first start only, such as a planned crash."""
@@ -308,6 +305,7 @@ class ProcessCluster(Startable):
         self._log_level = log_level
         self._metrics_port = metrics_port
         self._agents = agents
+        self._module = module
         self._zookeeper = zookeeper
         self._server: LocalZooKeeper | None = None
         self.zookeeper_links: ZooKeeperLinks | None = None
@@ -364,6 +362,7 @@ class ProcessCluster(Startable):
                 properties=self._properties_of(node_id),
                 log_level=self._log_level,
                 metrics_port=None if self._metrics_port is None else self._metrics_port + place,
+                module=self._module,
                 agent=None if self._agents is None else LaunchedAgent.new(next(agent_ports), self._agents),
             )
         # Spare controllers start first: one becomes the active controller, and can be killed without loss of data.

@@ -2,14 +2,16 @@
 
 Each node reaches each server through a port of the launcher. The node's ZooKeeper client owns its sockets and their
 threads, so a cut inside the node would not be a cut of the connection. A cut resets the node's connections and refuses
-new ones. Other traffic of a node needs no port here: rules about links act in the nodes, which know the sender.
+new ones; `begin` has other faults. Other traffic of a node needs no port here: rules about links act in the nodes,
+which know the sender.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from anabranch.cluster.link_proxy import LinkFault, Proxy
+from anabranch.cluster.link_proxy import Kind, LinkFault, Proxy
 from anabranch.protocol.host_port import format_host_port, parse_host_port
 
 HOST: Final = "127.0.0.1"
@@ -21,26 +23,34 @@ class ZooKeeperLinks:
 
     Args:
         zookeeper: The connect string, `HOST:PORT,HOST:PORT/CHROOT`.
-        proxy: The proxy that has the ports; a new one by default.
     """
 
-    def __init__(self, zookeeper: str, proxy: Proxy | None = None) -> None:
+    def __init__(self, zookeeper: str) -> None:
         hosts, slash, chroot = zookeeper.partition("/")
         self.servers = [_address(one.strip()) for one in hosts.split(",")]
         """The addresses of the servers."""
         self._suffix = f"{slash}{chroot}"
         self.names = [f"zookeeper-{number}" for number in range(1, len(self.servers) + 1)]
         """The names of the servers at the proxy."""
-        self._proxy = proxy or Proxy(HOST)
+        self._proxy = Proxy(HOST)
         self._cuts: dict[int, list[LinkFault]] = {}
 
     async def open(self, node_id: int) -> str:
         """Open the ports of a node. Returns its connect string."""
         ports = [
-            await self._proxy.listen(name, address, source=str(node_id), requests=False)
+            await self._proxy.listen(str(node_id), name, address)
             for name, address in zip(self.names, self.servers, strict=True)
         ]
         return ",".join(f"{HOST}:{port}" for port in ports) + self._suffix
+
+    def begin(self, kind: Kind, node_id: int, delay_s: float = 0.0) -> list[LinkFault]:
+        """Begin a fault of all links of a node. Returns one fault for each server."""
+        return [self._proxy.begin(LinkFault(kind, str(node_id), name, delay_s)) for name in self.names]
+
+    def end(self, faults: Iterable[LinkFault]) -> None:
+        """End faults; what they stopped continues."""
+        for fault in faults:
+            self._proxy.end(fault)
 
     def is_cut(self, node_id: int) -> bool:
         """Whether a node is cut off from ZooKeeper."""
@@ -49,12 +59,11 @@ class ZooKeeperLinks:
     def cut(self, node_id: int) -> None:
         """Cut a node off, until `heal`."""
         if node_id not in self._cuts:
-            self._cuts[node_id] = [self._proxy.begin(LinkFault("cut", str(node_id), name)) for name in self.names]
+            self._cuts[node_id] = self.begin("cut", node_id)
 
     def heal(self, node_id: int) -> None:
         """Let a node connect again."""
-        for fault in self._cuts.pop(node_id, ()):
-            self._proxy.end(fault)
+        self.end(self._cuts.pop(node_id, ()))
 
     def heal_all(self) -> None:
         """Let all nodes connect again."""

@@ -17,10 +17,10 @@ import pytest
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.node.start_settings import start_settings
-from anabranch.chaos.nodes import running_nodes
 from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed, ProcessCluster
 from anabranch.cluster.zookeeper import die_with_parent
 from anabranch.controller.zk.kazoo_session import open_kazoo
+from tests.node_processes import node_processes
 from tests.secured.certificates import files, plain_users
 
 SECURED = "SASL_SSL"
@@ -112,16 +112,14 @@ class Up:
         return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
 
     def pid_of(self, node_id: int) -> int:
-        return next(
-            one.pid for one in running_nodes() if one.belongs_to(str(self.directory)) and one.node_id == node_id
-        )
+        return next(one.pid for one in node_processes(self.directory) if one.node_id == node_id)
 
     def end(self, how: signal.Signals) -> tuple[int, str]:
         """Stop the process; return its status and stderr."""
         self.process.send_signal(how)
         _, said = self.process.communicate(timeout=100)
         for _ in range(1000):
-            if not [one for one in running_nodes() if one.belongs_to(str(self.directory))]:
+            if not node_processes(self.directory):
                 return self.process.returncode, said
             Event().wait(0.02)  # a process that somebody else started sets no event here
         raise AssertionError("nodes outlive their launcher")

@@ -28,7 +28,7 @@ async def get_journal(on: Front, request: ControlRequest) -> list[ExchangeRow]:
     """Get the kept exchanges of all nodes."""
     words = dict(request.query)
     with_bytes = {"bytes": "true"} if words.pop("bytes", "") == "true" else {}
-    return await _exchanges(on, words, with_bytes)
+    return await find_exchanges(on, words, with_bytes)
 
 
 async def wait_for_exchanges(on: Front, request: ControlRequest) -> list[ExchangeRow]:
@@ -39,7 +39,7 @@ async def wait_for_exchanges(on: Front, request: ControlRequest) -> list[Exchang
         raise ValueError(f"count is a number, not {count!r}")
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + patience_s
-    while len(found := await _exchanges(on, words)) < int(count):
+    while len(found := await find_exchanges(on, words)) < int(count):
         if loop.time() >= deadline_s:
             raise WaitTimedOut(f"after {patience_s:g} s {len(found)} of {count} such exchanges")
         await asyncio.sleep(min(LOOK_S, max(deadline_s - loop.time(), 0)))
@@ -83,7 +83,10 @@ async def clear_journal(on: Front, request: ControlRequest) -> Done:
     return {}
 
 
-async def _exchanges(on: Front, words: Mapping[str, str], more: Mapping[str, str] | None = None) -> list[ExchangeRow]:
+async def find_exchanges(
+    on: Front, words: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> list[ExchangeRow]:
+    """Return the kept exchanges of all nodes that match the fields of a query; `more` are parameters for the nodes."""
     query = _check(on, words)
     request = {**{name: text for name, text in words.items() if name not in OWN}, **(more or {})}
     if query.limit:

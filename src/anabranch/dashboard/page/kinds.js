@@ -5,7 +5,7 @@ export const FAMILIES = [
   { name: "nodes", color: "var(--n4)", kinds: ["node killed", "node stopping", "node stopped", "node starting", "node started", "node frozen", "node thawed", "broker joined", "broker lost", "broker stopping", "broker restarted", "session expired", "session suspended", "session resumed"] },
   { name: "resizes", color: "var(--n2)", kinds: ["resize planned", "resize fenced", "resize published", "partition removed", "topic ordered"] },
   { name: "groups", color: "var(--n3)", kinds: ["rebalance", "gate closed", "gate opened"] },
-  { name: "faults", color: "var(--n5)", kinds: ["fault"] },
+  { name: "faults", color: "var(--n5)", kinds: ["fault", "chaos fault", "chaos verdict"] },
   { name: "slow", color: "var(--n7)", kinds: ["slow request"] },
 ];
 const OTHERS = { name: "others", color: "var(--muted)", kinds: [] };
@@ -24,6 +24,8 @@ const TOLD = {
   "gate closed": (one) => `${one.group} may not read ${one.topic}-${one.partition} on from ${one.offset}`,
   "gate opened": (one) => `${one.group} reads ${one.topic}-${one.partition} on`,
   fault: (one) => `rule ${one.rule} hit ${one.api ? `${one.api} v${one.version} of ${one.client}` : "something"} at node ${one.node}`,
+  "chaos fault": (one) => `${one.fault}: ${one.what}`,
+  "chaos verdict": (one) => `${one.passed ? "passed" : "failed"}: ${one.violations} violations in ${one.checks} checks, after ${one.faults} faults${one.first.length ? `; the first: ${one.first[0]}` : ""}`,
   "slow request": (one) => `${one.api} of ${one.client} took ${one.ms.toLocaleString("en")} ms at node ${one.node}`,
 };
 
