@@ -194,8 +194,11 @@ class Walk:
     def add_rule(self, load: subprocess.Popen[str]) -> None:
         """A rule on nodes of two hosts, whose count applies to both together."""
         self.step("a rule on the nodes of two machines; times=6 means six hits in all")
-        words = "--api Produce --topic orders --error NOT_LEADER_OR_FOLLOWER --brokers 1 --brokers 2 --times 6"
-        name = self.run(f"anabranch faults add {words}").strip()
+        line = (
+            "anabranch faults add --api Produce --topic orders --error NOT_LEADER_OR_FOLLOWER "
+            "--brokers 1 --brokers 2 --times 6"
+        )
+        name = self.run(line).strip()
         self.run(f"anabranch faults wait {name} --hits 6")
         ask(load, "acked 200")
         assert "6" in self.run("anabranch faults list")
@@ -213,14 +216,20 @@ class Walk:
         self.run("anabranch control wait topic=orders isr=1,2,3 --timeout 120")
 
     def cut_while_splitting(self, load: subprocess.Popen[str]) -> None:
-        """Split the topic under load, and cut a host off at once; then connect it again."""
-        self.step("the topic is split, and the third machine loses its network at once")
-        self.run("anabranch topics alter orders --partitions 6")
+        """Split the topic under load, and cut a host off while the split waits for it; then connect it again."""
+        self.step("the topic is split, and waits for the third node, whose machine then loses its network")
+        self.run("anabranch faults add --name waiting --api LeaderAndIsr --link *:3 --hold")
+        split = self.start(CLIENT, "split", "anabranch topics alter orders --partitions 6")
+        self.run("anabranch faults wait waiting --hits 1")
         self.network.cut("three")
+        assert split.poll() is None, "the split has ended before the cut"
         ask(load, "acked 400")
         self.run("anabranch control wait topic=orders isr=1,2 --timeout 120")
+        assert split.wait(PATIENCE_S) == 0
+        print(_indented(split.communicate()[0]), end="", flush=True)
         self.step("the third machine is connected again")
         self.network.heal("three")
+        self.run("anabranch faults remove waiting")
         self.run("anabranch control wait topic=orders isr=1,2,3 --timeout 120")
         ask(load, "acked 200")
 
