@@ -18,6 +18,7 @@ import pytest
 
 from anabranch.control.client import ControlClient
 from anabranch.control.control_error import ControlError
+from anabranch.control.tour.guide import STORIES
 from anabranch.testing.containers import adjacent_free_ports
 from anabranch.testing.running_cluster import RunningCluster
 from tests.docker_engine import ROOT, built_image, compose_command, docker, engine_networks
@@ -75,10 +76,16 @@ def with_ports(kind: str, directory: Path, ports: Mapping[str, str]) -> Path:
 def wait_healthy(compose: Compose, service: str) -> None:
     """Wait until the health check of the image says so; it is asked for every few seconds."""
     container = compose.state(service)["Id"]
-    script = (
-        f"until docker inspect --format '{{{{.State.Health.Status}}}}' {container} | grep -qx healthy; do sleep 1; done"
-    )
-    subprocess.run(["bash", "-c", script], timeout=240, check=True)
+    wait_until(f"docker inspect --format '{{{{.State.Health.Status}}}}' {container} | grep -qx healthy")
+
+
+def wait_ready(compose: Compose, service: str) -> None:
+    """Wait for the ready line of `anabranch up`: the health check of a JVM image is that of ZooKeeper's own port."""
+    wait_until(f"docker logs {compose.state(service)['Id']} 2>&1 | grep -q '^ready '")
+
+
+def wait_until(command: str) -> None:
+    subprocess.run(["bash", "-c", f"until {command}; do sleep 1; done"], timeout=240, check=True)
 
 
 def assert_confined(compose: Compose) -> None:
@@ -128,6 +135,36 @@ def test_compose_dashboard_serves_clients_and_keeps_records_of_a_restart(bridge:
         compose.run("restart", "--timeout", "60")
         wait_healthy(compose, "kafka")
         assert kafka.admin.describe_topic(topic).name == topic
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["one process", "processes"])
+def test_six_stories_of_the_tour_pass_in_the_container_of_compose_dashboard(
+    bridge: None, tmp_path: Path, processes: bool
+) -> None:
+    """The second time with a process for each node, and a real ZooKeeper: kills are those of processes."""
+    first = adjacent_free_ports(4)
+    changes = {
+        '"127.0.0.1:9092-9094:9092-9094", ': "",
+        "127.0.0.1:9190:9190": f"127.0.0.1:{first + 3}:9190",
+        '"--advertise", "localhost", ': "",
+        '"0.0.0.0", "--data-dir"': '"127.0.0.1", "--data-dir"',
+    }
+    if processes:
+        built_image("anabranch-jvm", "Dockerfile.jvm")
+        changes |= {
+            "image: anabranch": "image: anabranch-jvm",
+            '["up",': '["up", "--processes", "--zookeeper", "local",',
+        }
+    file = with_ports("dashboard", tmp_path, changes)
+    with composed(file, {"ANABRANCH_CONTROL_TOKEN": TOKEN}) as compose:
+        wait_ready(compose, "kafka")
+        assert ("zookeeper" in compose.run("exec", "-T", "kafka", "ls", "/data")) == processes
+        control = ControlClient(f"http://127.0.0.1:{first + 3}", TOKEN)
+        for story in STORIES:
+            steps = list(control.tour.play(story.name))
+            assert len(steps) == story.steps, story.name
+            claims = [claim for step in steps for claim in step["claims"]]
+            assert claims and [claim["text"] for claim in claims if not claim["holds"]] == [], story.name
 
 
 def test_compose_secured_wants_tls_and_a_password(bridge: None, tmp_path: Path) -> None:
