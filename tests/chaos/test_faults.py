@@ -86,7 +86,7 @@ async def test_rules_of_faults_hit_and_leave_a_cluster_that_stores_records(
 
         async def load() -> None:
             while True:
-                await producer.send("t", b"x")
+                await producer.send_and_wait("t", b"x")
                 await asyncio.sleep(TURN_S)
 
         scene = BriefScene(cluster, random.Random(1), resize, (), set())

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from anabranch.cluster.link_proxy import LinkFault, Proxy
 
 SERVER = "zookeeper-1"
+PATIENCE_S = 30
 
 
 @asynccontextmanager
@@ -24,7 +25,7 @@ async def echo_through(proxy: Proxy) -> AsyncIterator[Callable[[str], Awaitable[
         writer.close()
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with proxy:
+    async with asyncio.timeout(PATIENCE_S), proxy:
         to = server.sockets[0].getsockname()[:2]
         ports = {source: await proxy.listen(source, SERVER, to) for source in ("1", "2")}
 
