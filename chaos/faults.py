@@ -209,8 +209,8 @@ async def delay(scene: Scene) -> str | None:
     chosen = await scene.victim()
     if chosen is None:
         return None
-    by_ms = 50 + scene.rng.random() * 450
-    return await _ruled(scene, _all_of(chosen, delay_ms=(round(by_ms, 1),)), scene.pause())
+    by_ms = float(scene.rng.randrange(50, 500))
+    return await _ruled(scene, _all_of(chosen, delay_ms=(by_ms,)), scene.pause())
 
 
 @fault("hold AlterPartition")
@@ -310,7 +310,7 @@ async def slow_zookeeper(scene: Scene) -> str | None:
     links, pause = scene.cluster.zookeeper_links, scene.rng.choice(LOST_S)
     assert links is not None, "nodes with agents have such links"
     kind: Kind = scene.rng.choice(("drop", "delay"))
-    faults = links.begin(kind, victim, 0.05 + scene.rng.random() * 0.45)
+    faults = links.begin(kind, victim, round(0.05 + scene.rng.random() * 0.45, 3))
     try:
         await asyncio.sleep(pause)
     finally:

@@ -39,10 +39,8 @@ class Verdict:
     def lines(self) -> list[str]:
         """The verdict as text; the first violations of each kind are shown."""
         counts = Counter(one.kind for one in self.violations)
-        found = [
-            f"{self.stored:,} records of {self.keys:,} keys stored; {self.delivered:,} delivered, "
-            f"{self.redelivered:,} of them again"
-        ]
+        stored = f"{self.stored:,} records of {self.keys:,} keys stored; " if self.stored else ""
+        found = [f"{stored}{self.delivered:,} delivered, {self.redelivered:,} of them again"]
         for kind, count in sorted(counts.items()):
             found.append(f"{count:,} x {kind}")
             found += [f"  {one}" for one in self.violations if one.kind == kind][:SHOWN]

@@ -13,6 +13,10 @@ def test_verdict_without_violations_has_passed() -> None:
     ]
 
 
+def test_verdict_without_stored_records_counts_deliveries_only() -> None:
+    assert Verdict(delivered=3, redelivered=1).lines()[0] == "3 delivered, 1 of them again"
+
+
 def test_verdict_shows_the_first_violations_of_each_kind() -> None:
     verdict = Verdict()
     for number in range(SHOWN + 5):
