@@ -107,6 +107,8 @@ async def test_spare_controller_shows_itself_and_no_topics() -> None:
         state = await on.ask("GET", "/v1/state")
         assert [one["node"] for one in state["nodes"]] == [100]
         assert (state["topics"], state["groups"], state["transactions"]) == ([], [], [])
+        rows = (await on.ask("GET", "/v1/watch"))["rows"]
+        assert rows["node/100"]["node"] == 100
 
 
 async def test_agent_tells_its_process_and_both_clocks() -> None:

@@ -97,6 +97,8 @@ class TopicCollector:
         changed: dict[Place, None] = {}
         seen: dict[Place, dict[int, Mark]] = {}
         for node_id, node in self._cluster.nodes.items():
+            if node.services.broker is None:  # a node that is only a controller candidate
+                continue
             for one in node.services.replicas.partitions():
                 log = one.log
                 mark = (
