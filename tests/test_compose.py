@@ -158,7 +158,7 @@ def test_six_stories_of_the_tour_pass_in_the_container_of_compose_dashboard(
     file = with_ports("dashboard", tmp_path, changes)
     with composed(file, {"ANABRANCH_CONTROL_TOKEN": TOKEN}) as compose:
         wait_ready(compose, "kafka")
-        assert ("zookeeper" in compose.run("exec", "-T", "kafka", "ls", "/data")) == processes
+        assert ("java" in compose.run("exec", "-T", "kafka", "sh", "-c", "cat /proc/[0-9]*/comm")) == processes
         control = ControlClient(f"http://127.0.0.1:{first + 3}", TOKEN)
         for story in STORIES:
             steps = list(control.tour.play(story.name))
