@@ -47,7 +47,7 @@ def describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
         partition = ctx.services.replicas.partition(topic, index)
     except KafkaError as error:
         return PartitionResponse(
-            partition_index=index, error_code=error.code, error_message=str(error), active_producers=[]
+            partition_index=index, error_code=error.code, error_message=error.message or None, active_producers=[]
         )
     return PartitionResponse(
         partition_index=index,

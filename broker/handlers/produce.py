@@ -278,7 +278,7 @@ def refuse(
         index=index,
         error_code=error.code,
         base_offset=-1,
-        error_message=str(error) or None,
+        error_message=error.message or None,
         current_leader=NO_LEADER,
     )
     if isinstance(error, RecordsRefused | LegacyRefused):
