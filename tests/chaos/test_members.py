@@ -170,7 +170,7 @@ MIXED = Plan(
         "kill a stock member",
         "freeze a stock member",
         "kill the controller",
-        "reset connections",
+        "break connections",
         "isolate",
     ),
     patience_s=PATIENCE_S,

@@ -51,7 +51,7 @@ def walked() -> list[str]:
 def written() -> list[str]:
     """Return the commands of the page."""
     page = (ROOT / "docs/hosts.md").read_text()
-    lines = re.findall(r"^\$ (anabranch .*?)(?: &)?$", page, flags=re.MULTILINE)
+    lines = re.findall(r"^\$ (anabranch .*)$", page, flags=re.MULTILINE)
     return [line.replace("'", "") for line in lines]
 
 
