@@ -37,8 +37,10 @@ def frames_of(request: DecodedRequest) -> Frames | None:
     return Frames(bytes(request_bytes))
 
 
-def add_response(frames: Frames, request: DecodedRequest, response: Any) -> Frames:
-    """Add the bytes of the response."""
+def add_response(frames: Frames, request: DecodedRequest, response: Any) -> Frames | None:
+    """Add the bytes of the response; return None if it may hold a secret."""
+    if _may_hold_secrets(type(response)):
+        return None
     if (unread := getattr(response, "frame", None)) is not None:
         return dataclasses.replace(frames, answered=_frame(unread))
     return dataclasses.replace(frames, answered=b"".join(encode_response(request, response)))
