@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from anabranch import KafkaError
+from anabranch import Admin, KafkaError
+from anabranch.clients.security import SecurityArguments
 from anabranch.control.actions import UnknownNode
+from anabranch.control.route import Route
 from anabranch.control.routes import ROUTES, ControlledCluster, ControlRequest, WaitTimedOut
 from anabranch.journal.journal import Journal
 from tests.anabranch.control.conftest import controlled
 from tests.secured.certificates import plain_users
+
+WAITS_OR_SNAPSHOTS: Final = {"wait_for_state", "wait_for_exchanges", "get_snapshot_file"}
+"""A snapshot is the state of a cluster, and so contains its credentials."""
+ALTER: Final = "IncrementalAlterConfigs"
 
 
 async def ask(on: ControlledCluster, name: str, *, query: dict[str, str] | None = None, **words: Any) -> Any:
     route = next(one for one in ROUTES if one.handler.__name__ == name)
     body = words.pop("body", {})
     return await route.handler(on, ControlRequest({key: str(one) for key, one in words.items()}, query or {}, body))
+
+
+async def response_of(on: ControlledCluster, route: Route, query: dict[str, str]) -> str:
+    """The text of a response, or of the reason why there is none."""
+    try:
+        found = await route.handler(on, ControlRequest({"topic": "t"}, query, {}))
+    except Exception as refusal:
+        return repr(refusal)
+    return repr(found)
 
 
 async def test_topics_are_created_and_deleted() -> None:
@@ -74,6 +90,61 @@ async def test_control_plane_authenticates_as_a_broker() -> None:
         made = await ask(on, "create_topic", body={"topic": "a", "partitions": 2})
         assert len(made["partitions"]) == 2
         await ask(on, "delete_topic", topic="a")
+
+
+async def test_no_response_contains_a_password_that_was_configured_or_sent() -> None:
+    listener, login, scram, key, unknown = "SASL_PLAINTEXT", "of-brokers", "of-carol", "of-a-key", "of-nothing-known"
+    properties = plain_users(listener, admin=login) | {"delegation.token.secret.key": "of-tokens"}
+    admin_login: SecurityArguments = {
+        "security_protocol": listener,
+        "sasl_plain_username": "admin",
+        "sasl_plain_password": login,
+    }
+    async with (
+        controlled(1, listeners=[f"{listener}://127.0.0.1:0"], properties=properties) as plain,
+        asyncio.timeout(60),
+    ):
+        journal = Journal(500, plain.cluster.node_ids, frames=True)
+        plain.cluster.on_node(journal.watch)
+        on = dataclasses.replace(plain, journal=journal)
+        async with Admin(plain.cluster.bootstrap_servers, **admin_login) as admin:
+            await admin.set_password("carol", scram)
+            changes = {f"listener.name.{listener.lower()}.ssl.key.password": key, "password.of.a.plugin": unknown}
+            await admin.alter_configs(broker=1, changes=changes)
+            token = await admin.create_token()
+            await admin.describe_tokens()
+            while not changes.keys() <= (configs := await admin.describe_configs(broker=1)).keys():
+                pass  # the broker has not read the change yet
+        await ask(on, "create_topic", body={"topic": "t"})
+
+        told = {"DescribeConfigs": repr(configs)}
+        for route in ROUTES:
+            if route.method == "GET" and route.handler.__name__ not in WAITS_OR_SNAPSHOTS:
+                told[route.path] = await response_of(
+                    on, route, {"bytes": "true"} if route.path == "/v1/journal" else {}
+                )
+        for number in [one.number for one in journal]:
+            told[f"exchange {number}"] = repr(await ask(on, "explain_exchange", number=number))
+        exchanges = await ask(on, "get_journal")
+        frames = [one.row(with_bytes=True)["bytes"] for one in journal]
+    told["frames"] = " ".join(
+        repr(base64.b64decode(part)) for both in frames if both for part in (both["request"], both["response"])
+    )
+    assert {one["api"] for one in exchanges} >= {
+        "CreateDelegationToken",
+        "DescribeDelegationToken",
+        "AlterUserScramCredentials",
+        ALTER,
+    }
+    assert "password.of.a.plugin" in told["DescribeConfigs"]
+    assert "carol" in told["/v1/users"]
+    assert min(len(told[place]) for place in ("/v1/journal", "/v1/journal/capture", "frames")) > 1000
+    hmac = base64.b64decode(token.secret)
+    assert not [place for place, text in told.items() if repr(hmac)[2:-1] in text or hmac.hex() in text]
+    for password in (login, scram, key, unknown, token.secret):
+        hexadecimal, encoded = password.encode().hex(), base64.b64encode(password.encode()).decode()
+        for place, text in told.items():
+            assert not {one for one in (password, hexadecimal, encoded) if one in text}, place
 
 
 async def test_nodes_and_sessions_are_controlled() -> None:
