@@ -63,7 +63,10 @@ def test_operations_are_shown_and_sent_after_a_login(browser: Page, guarded: str
     page.see("nav input").clear()
     page.see("nav input").send_keys("clock")
     page.until(
-        lambda: {one.get_attribute("id") for one in page.find(".operation")} == {"getClock", "changeClock"}, "two"
+        lambda: (
+            {one.get_attribute("id") for one in page.find(".operation")} == {"getClock", "changeClock", "shiftClock"}
+        ),
+        "three",
     )
     assert page.complaints() == []
 
