@@ -90,7 +90,7 @@ def _() -> tuple[Build, Build]:
 
 
 @case.pair("B15 replay-order", True, False)
-def _(s: Story, with_lineage: bool) -> None:  # a deleted offset takes back its own partition alone
+def _(s: Story, with_lineage: bool) -> None:  # deleting an offset resets only its partition
     split(s)
     s.reset({P: 0})
     s.history.resets[-1].with_lineage = with_lineage

@@ -128,40 +128,41 @@ async def test_end_stays_requested_while_metadata_is_older_than_gate(known: str)
             assert await ends(gate, changed, KeyEpoch(1, 1)) == [0], "newer metadata was requested"
 
 
-async def test_end_of_removed_partition_is_not_requested_any_more() -> None:
+@asynccontextmanager
+async def keeping_split_topic() -> AsyncIterator[tuple[GateWatcher, Gates]]:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         await resize(admin, 2)
-        changed = asyncio.Event()
-        async with keeping(cluster, changed) as (keeper, gates):
-            gates.want_end(TOPIC, KeyEpoch(7, 1))
-            assert not await keeper._ask_ends()
-            assert not gates.requested_ends
+        async with keeping(cluster, asyncio.Event()) as (keeper, gates):
+            yield keeper, gates
+
+
+async def test_end_of_removed_partition_is_not_requested_any_more() -> None:
+    async with keeping_split_topic() as (keeper, gates):
+        gates.want_end(TOPIC, KeyEpoch(7, 1))
+        assert not await keeper._ask_ends()
+        assert not gates.requested_ends
 
 
 async def test_deleted_topic_leaves_no_gate_state() -> None:
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await make_topic(admin, 1)
-        await resize(admin, 2)
-        changed = asyncio.Event()
-        async with keeping(cluster, changed) as (keeper, gates):
-            old = gates.gate(TOPIC)
-            assert not gates.passes(TOPIC, KeyEpoch(1, 1), 0.0)
-            metadata = keeper._network.metadata
-            topic = metadata.topics[TOPIC]
-            reborn = type(topic)(
-                name=TOPIC,
-                topic_id=b"x" * 16,
-                partitions=topic.partitions,
-                lineage=type(topic.lineage)(1, [(0, 1)]),  # type: ignore[call-arg,arg-type]
-            )
-            gates.refresh(type(metadata)(nodes=metadata.nodes, topics={TOPIC: reborn}))
-            new = gates.gate(TOPIC)
-            assert new is not old
-            assert new is not None
-            assert new.lineage.generation == 0
-            assert gates.views() == []
-            assert not gates.requested_ends
+    async with keeping_split_topic() as (keeper, gates):
+        old = gates.gate(TOPIC)
+        assert not gates.passes(TOPIC, KeyEpoch(1, 1), 0.0)
+        metadata = keeper._network.metadata
+        topic = metadata.topics[TOPIC]
+        reborn = type(topic)(
+            name=TOPIC,
+            topic_id=b"x" * 16,
+            partitions=topic.partitions,
+            lineage=type(topic.lineage)(1, [(0, 1)]),  # type: ignore[call-arg,arg-type]
+        )
+        gates.refresh(type(metadata)(nodes=metadata.nodes, topics={TOPIC: reborn}))
+        new = gates.gate(TOPIC)
+        assert new is not old
+        assert new is not None
+        assert new.lineage.generation == 0
+        assert gates.views() == []
+        assert not gates.requested_ends
 
 
 async def test_exception_of_background_task_reaches_application(monkeypatch: pytest.MonkeyPatch) -> None:
