@@ -264,9 +264,14 @@ class Accumulator:
         base_offset: int = -1,
         log_append_time_ms: int = -1,
         generation: int = -1,
+        first_generation: int = -1,
         message: str | None = None,
     ) -> None:
-        """Handle the leader's response for a batch. `generation` is that of its partition, if the response has it."""
+        """Handle the leader's response for a batch.
+
+        `generation` is that of its partition, and `first_generation` the one with which it was created, if the response
+        has them.
+        """
         batch.on_wire = False
         batch.last_error = code
         if batch.done:
@@ -280,9 +285,12 @@ class Accumulator:
             self.statistics.acknowledged_records += len(batch.records)
             self._on_resolved(queue, batch.records)
         elif code == ErrorCode.INVALID_PARTITION_METADATA and switch.refusal_is_final(batch, generation):
-            self.statistics.refused_batches += 1
-            switch.refuse(batch, generation)
-            self._settle(queue.topic)
+            if switch.outcome_is_lost(batch, first_generation):
+                self._fail_unknown(batch)
+            else:
+                self.statistics.refused_batches += 1
+                switch.refuse(batch, generation)
+                self._settle(queue.topic)
         elif self.config.enable_idempotence and code in _OUT_OF_SEQUENCE:
             # Behind an older unresolved batch that batch causes the error, and its retry resolves it.
             head = batch is queue.unresolved[0]
@@ -358,10 +366,21 @@ class Accumulator:
         else:
             # Later: batches that may be in the log keep their numbers, by which the leader recognises them.
             queue.give_up = self.config.enable_idempotence
-        error = KafkaError(code, message or f"{queue.topic.name}-{queue.index}")
+        self._fail_batch(batch, KafkaError(code, message or f"{queue.topic.name}-{queue.index}"))
+
+    def _fail_batch(self, batch: Batch, error: KafkaError) -> None:
         batch.fail(error)
-        self._missing(queue.topic, batch.records, error)
-        self._on_resolved(queue, batch.records)
+        self._missing(batch.queue.topic, batch.records, error)
+        self._on_resolved(batch.queue, batch.records)
+
+    def _fail_unknown(self, batch: Batch) -> None:
+        """Fail a batch that a removed partition may have stored: its records may have been read."""
+        queue = batch.queue
+        queue.unresolved.remove(batch)
+        queue.give_up = self.config.enable_idempotence
+        where = f"{queue.topic.name}-{queue.index}"
+        text = f"{where} was merged away and removed before it responded: nobody can tell whether it stored the records"
+        self._fail_batch(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
     def _missing(self, topic: TopicQueues, records: Sequence[Record], error: KafkaError) -> None:
         """Note records that are not stored, or have an unknown outcome: their transaction must not be committed."""
@@ -437,10 +456,7 @@ class Accumulator:
 
     def _fail_expired(self, queue: PartitionQueue, batch: Batch, reason: str) -> None:
         self.statistics.expired_records += len(batch.records)
-        error = self._timed_out(f"{queue.topic.name}-{queue.index}", reason)
-        batch.fail(error)
-        self._missing(queue.topic, batch.records, error)
-        self._on_resolved(queue, batch.records)
+        self._fail_batch(batch, self._timed_out(f"{queue.topic.name}-{queue.index}", reason))
 
     def _timed_out(self, where: str, reason: str) -> KafkaError:
         text = f"{where}: not stored within {self.config.delivery_timeout_ms} ms: {reason}"

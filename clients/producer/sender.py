@@ -299,6 +299,7 @@ class Sender:
             base_offset=row.base_offset,
             log_append_time_ms=row.log_append_time_ms,
             generation=row.generation,
+            first_generation=row.first_generation,
             message=row.error_message,
         )
 

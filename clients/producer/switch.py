@@ -15,8 +15,10 @@ Another resize in the meantime starts over from (a): nothing is carried along bu
 
 A refusal (INVALID_PARTITION_METADATA) carries the partition's generation. Above the batch's generation, the producer is
 behind: the refusal is final, because a leader's generation never falls and duplicates are recognised first (R5). At or
-below it, the leader is behind, or tells nothing: the batch stays where it is (K508). Metadata of an older generation is
-ignored (K507). Records whose partition the application chose are never moved; a sealed one fails them.
+below it, the leader is behind, or tells nothing: the batch stays where it is (K508). A partition that was removed and
+created again since does not know what the earlier one stored: a batch that may be in there has an unknown outcome for
+good, and fails (K504). Metadata of an older generation is ignored (K507). Records whose partition the application chose
+are never moved; a sealed one fails them.
 
 Pure: works on `queues`, decides nothing about time, nodes or acknowledgements.
 """
@@ -86,6 +88,11 @@ def withdraw(queue: PartitionQueue) -> None:
 def refusal_is_final(batch: Batch, generation: int) -> bool:
     """Whether a leader that names this generation can never accept the batch."""
     return generation > batch.batch_generation
+
+
+def outcome_is_lost(batch: Batch, first_generation: int) -> bool:
+    """Whether only a removed partition knew if it stored the batch: the present one began later (K504)."""
+    return batch.doubtful and first_generation > batch.batch_generation
 
 
 def refuse(batch: Batch, generation: int) -> None:

@@ -81,6 +81,8 @@ class PartitionProduceResponse:
     error_message: Text | None = since(8, absent=None)
     generation: Int32 = tagged(2531, since=9, absent=-1)
     """The broker's own, beside INVALID_PARTITION_METADATA."""
+    first_generation: Int32 = tagged(2555, since=9, absent=-1)
+    """The one with which a partition of a reused index began, beside INVALID_PARTITION_METADATA (R14, K504)."""
     current_leader: LeaderIdAndEpoch = tagged(0, since=10, absent=LeaderIdAndEpoch)
     """The present leader, beside NOT_LEADER_OR_FOLLOWER."""
 

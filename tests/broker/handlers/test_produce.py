@@ -61,6 +61,16 @@ async def test_batch_of_another_generation_is_refused_with_the_current_one(gener
         assert right.generation == -1
 
 
+async def test_refusal_names_the_generation_with_which_a_partition_was_created_again() -> None:
+    """K504: it knows nothing of the batches that the removed partition of its index stored."""
+    async with replica_cluster(1) as cluster:
+        history = ((0, 0), (1, 1), (2, 4), (3, 5))
+        for first_leader_epoch, first_generation in ((-1, 0), (4, 2)):
+            await cluster.lead(1, **resized(generation=3, gen_start=history, first_leader_epoch=first_leader_epoch))
+            row = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=1)
+            assert (row.generation, row.first_generation) == (3, first_generation)
+
+
 async def test_batch_for_a_sealed_partition_is_refused() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))

@@ -234,6 +234,37 @@ def test_fenced_producer_requests_metadata_and_waits_for_it() -> None:
     assert waiting(world.accumulator.topic(TOPIC)) == {1: [0, 1]}
 
 
+@pytest.mark.parametrize(
+    ("response_lost", "first_generation", "fails"),
+    [
+        pytest.param(True, 3, True, id="unknown to the partition that was created since"),
+        pytest.param(False, 3, False, id="never answered, but certainly refused"),
+        pytest.param(True, 0, False, id="the same partition would have recognised it"),
+    ],
+)
+def test_k504_outcome_that_only_a_removed_partition_knew(
+    response_lost: bool, first_generation: int, fails: bool
+) -> None:
+    """Sent elsewhere, records that were stored and read before the removal would be stored a second time."""
+    world = settled((1, 2))
+    world.send(1)
+    world.transmit()
+    topic = world.accumulator.topic(TOPIC)
+    (batch,) = topic.queue(0).unresolved
+    if response_lost:
+        world.accumulator.on_lost(batch, world.now)
+    code = ErrorCode.INVALID_PARTITION_METADATA
+    world.accumulator.complete(batch, code, world.now, generation=3, first_generation=first_generation)
+    ((_, _, receipt),) = world.sent
+    assert topic.queue(0).idle
+    assert len(topic.returned) == (0 if fails else 1)
+    if fails:
+        assert isinstance(receipt.error, KafkaError)
+        assert receipt.error.code == ErrorCode.REQUEST_TIMED_OUT, "applications treat it as unknown"
+        assert "merged away and removed" in str(receipt.error)
+        assert topic.queue(0).give_up, "later batches begin a new epoch"
+
+
 def test_fence_of_partition_never_decreases() -> None:
     """A late response to an older request does not lower the known generation."""
     world = settled((1, 2))
