@@ -6,7 +6,8 @@ ACLs, quotas, containers, TTLs, persistence.
 
 A request is executed one loop iteration after its call, like a message to a server: callers cannot rely on a result
 without yielding, and the request of a cancelled caller is still executed. A watch fires before the new data is visible,
-because a write posts its watches at once, and every result is posted after it was computed.
+because a write posts its watches at once, and every result is posted after it was computed. A slow connection delays
+both directions, and keeps these orders.
 
 The server expires a suspended session after its timeout, while its client learns of that only when it reconnects
 (`resume`): in between it believes that it holds locks, exactly as a partitioned client does.
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from anabranch.controller.zk.line import Line
 from anabranch.controller.zk.session import (
     ANY_VERSION,
     ConnectionLoss,
@@ -93,6 +95,10 @@ class MemoryZooKeeper:
     def resume(self, session: MemorySession) -> None:
         """Reconnect the client: its session continues, or it learns of the expiry."""
         session.reconnect()
+
+    def delay(self, session: MemorySession, delay_s: float) -> None:
+        """Delay what the client sends, and what it gets; 0 ends it, and lets what is under way arrive."""
+        session.slow_down(delay_s)
 
     def expire(self, session: MemorySession) -> None:
         """Expire the session in the server; its client learns it when it is connected."""
@@ -176,6 +182,8 @@ class MemorySession(ZkSession):
         """The context of the session's owner, in which its callbacks run."""
         self._listeners: list[SessionCallback] = []
         self._sent: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
+        self._to_server = Line(self._loop)
+        self._to_client = Line(self._loop)
         self._expiry: asyncio.TimerHandle | None = None
         self._missed: list[WatchCallback] = []
         self.link = Link.CONNECTED
@@ -290,7 +298,7 @@ class MemorySession(ZkSession):
         future: asyncio.Future[T] = self._loop.create_future()
         self._sent.append((future, request))
         if self.link is Link.CONNECTED:
-            self._loop.call_soon(self._serve)
+            self._to_server.post(self._serve)
         return await future
 
     def _serve(self) -> None:
@@ -301,16 +309,22 @@ class MemorySession(ZkSession):
         try:
             answer = request()
         except Exception as error:  # a bug is raised to the caller, which must not wait for ever
-            _fail(future, error)
+            self._respond(_fail, future, error)
         else:
-            if not future.done():
-                future.set_result(answer)
+            self._respond(_succeed, future, answer)
+
+    def _respond(self, how: Callable[[asyncio.Future[Any], Any], None], future: asyncio.Future[Any], what: Any) -> None:
+        if self._to_client.idle:
+            how(future, what)
+        else:
+            self._to_client.post(how, future, what)
 
     def lose_connection(self, *, carry_out: bool) -> None:
         """Break the connection: pending requests are lost or executed without a response, watches are lost."""
         if self.link is not Link.CONNECTED:
             return
         self.link = Link.SUSPENDED
+        self._flush()
         while self._sent:
             future, request = self._sent.popleft()
             if carry_out:
@@ -333,7 +347,23 @@ class MemorySession(ZkSession):
         self.link = Link.CONNECTED
         self._publish(SessionEvent.CONNECTED)
         for _ in self._sent:
-            self._loop.call_soon(self._serve, context=self._context)
+            self._to_server.post(self._serve, context=self._context)
+
+    @property
+    def delay_s(self) -> float:
+        """By how much each direction is late."""
+        return self._to_server.delay_s
+
+    def slow_down(self, delay_s: float) -> None:
+        """Delay both directions."""
+        self._to_server.delay_s = self._to_client.delay_s = delay_s
+        if not delay_s:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Let what is under way arrive, and what is answered first be first."""
+        self._to_client.flush()
+        self._to_server.flush()
 
     def stall(self) -> None:
         """Freeze the client."""
@@ -357,7 +387,7 @@ class MemorySession(ZkSession):
 
     def notify(self, callback: WatchCallback, event: WatchEvent) -> None:
         """Post a watch's event, in the order of events."""
-        self._loop.call_soon(self._deliver, callback, event, context=self._context)
+        self._to_client.post(self._deliver, callback, event, context=self._context)
 
     def _deliver(self, callback: WatchCallback, event: WatchEvent) -> None:
         if self.link is not Link.CLOSED:
@@ -365,6 +395,7 @@ class MemorySession(ZkSession):
 
     def _end(self, link: Link, event: SessionEvent) -> None:
         self.link = link
+        self._flush()
         self._stop_expiry()
         while self._sent:
             future, _ = self._sent.popleft()
@@ -379,6 +410,11 @@ class MemorySession(ZkSession):
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+
+
+def _succeed(future: asyncio.Future[Any], answer: object) -> None:
+    if not future.done():
+        future.set_result(answer)
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:

@@ -158,18 +158,25 @@ def clock(control: ControlClient, node: int, offset: str) -> None:
 Examples:
   anabranch control session expire 1
   anabranch control session suspend 1       cut it off from ZooKeeper
-  anabranch control session resume 1
+  anabranch control session delay 1 200ms   what it sends to ZooKeeper and gets from it is late
+  anabranch control session resume 1        end both
 """
 )
-@click.argument("what", type=click.Choice(["expire", "suspend", "resume"]))
+@click.argument("what", type=click.Choice(["expire", "suspend", "delay", "resume"]))
 @click.argument("node", type=int, shell_complete=completion.nodes)
+@click.argument("delay", required=False)
 @with_control
-def session(control: ControlClient, what: str, node: int) -> None:
-    """Expire or suspend a node's ZooKeeper session.
+def session(control: ControlClient, what: str, node: int, delay: str | None) -> None:
+    """Expire, suspend or delay a node's ZooKeeper session.
 
-    The node runs on and believes that it is still leader, although other nodes have elected a new one.
+    A node whose session has expired runs on and believes that it is still leader, although other nodes have elected a
+    new one.
     """
-    control.ask("POST", f"/v1/nodes/{node}/session/{what}")
+    if (what == "delay") != (delay is not None):
+        raise click.UsageError(
+            "`delay` needs a span of time, such as 200ms" if delay is None else f"{what} has no span"
+        )
+    control.ask("POST", f"/v1/nodes/{node}/session/{what}", None if delay is None else {"delay": delay})
     click.echo(f"{what}: done for node {node}")
 
 

@@ -23,7 +23,7 @@ def parse_seconds(text: object) -> float:
             raise ValueError(f"a span of time is a number and one of {', '.join(UNITS_S)}, such as 45s, not {text!r}")
         found = float(words[1]) * UNITS_S[words[2]]
     if not 0 <= found <= SPAN_MAX_S:
-        raise ValueError(f"a clock can be advanced by 0 seconds to 100 years, not by {text}")
+        raise ValueError(f"a span of time is 0 seconds to 100 years, not {text}")
     return found
 
 

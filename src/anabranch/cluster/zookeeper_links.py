@@ -1,4 +1,4 @@
-"""The links between the nodes of a launcher and ZooKeeper, which can be cut for one node.
+"""The links between the nodes of a launcher and ZooKeeper, which can be cut or slowed for one node.
 
 Each node reaches each server through a port of the launcher. The node's ZooKeeper client owns its sockets and their
 threads, so a cut inside the node would not be a cut of the connection. A cut resets the node's connections and refuses
@@ -34,6 +34,7 @@ class ZooKeeperLinks:
         """The names of the servers at the proxy."""
         self._proxy = Proxy(HOST)
         self._cuts: dict[int, list[LinkFault]] = {}
+        self._delays: dict[int, list[LinkFault]] = {}
 
     async def open(self, node_id: int) -> str:
         """Open the ports of a node. Returns its connect string."""
@@ -61,13 +62,23 @@ class ZooKeeperLinks:
         if node_id not in self._cuts:
             self._cuts[node_id] = self.begin("cut", node_id)
 
+    def delay_s(self, node_id: int) -> float:
+        """By how much a node's traffic is late, in each direction."""
+        return sum(one.delay_s for one in self._delays.get(node_id, ())[:1])
+
+    def delay(self, node_id: int, delay_s: float) -> None:
+        """Delay the traffic of a node in both directions, until `heal`; replaces an earlier delay."""
+        self.end(self._delays.pop(node_id, ()))
+        self._delays[node_id] = self.begin("delay", node_id, delay_s)
+
     def heal(self, node_id: int) -> None:
-        """Let a node connect again."""
+        """Let a node connect again, and without delay."""
         self.end(self._cuts.pop(node_id, ()))
+        self.end(self._delays.pop(node_id, ()))
 
     def heal_all(self) -> None:
-        """Let all nodes connect again."""
-        for node_id in list(self._cuts):
+        """Let all nodes connect again, and without delay."""
+        for node_id in {*self._cuts, *self._delays}:
             self.heal(node_id)
 
     async def close(self) -> None:

@@ -101,14 +101,28 @@ class Actions:
         self._cluster.zookeeper.suspend(session)
         return state.node_row(self._cluster, node_id)
 
+    def delay_session(self, node_id: int, delay_ms: int) -> state.NodeRow:
+        """Delay what a node sends to ZooKeeper and gets from it, until `resume_session`.
+
+        Raises UnknownNode or ActionRefused.
+        """
+        session = self._session(node_id)
+        self._events.publish("session delayed", node=node_id, delay_ms=delay_ms)
+        self._cluster.zookeeper.delay(session, delay_ms / 1000)
+        return state.node_row(self._cluster, node_id)
+
     def resume_session(self, node_id: int) -> state.NodeRow:
-        """Reconnect a node to ZooKeeper; its session may have expired. Raises UnknownNode or ActionRefused."""
+        """Reconnect a node to ZooKeeper, without delay; its session may have expired.
+
+        Raises UnknownNode or ActionRefused.
+        """
         self._require_node(node_id)
         node = self._cluster.nodes.get(node_id)
         session = None if node is None else node.services.session
-        if not isinstance(session, MemorySession) or session.link is not Link.SUSPENDED:
-            raise ActionRefused(f"node {node_id} is not cut off from ZooKeeper")
+        if not isinstance(session, MemorySession) or (session.link is not Link.SUSPENDED and not session.delay_s):
+            raise ActionRefused(f"node {node_id} is not cut off from ZooKeeper, and nothing delays it")
         self._events.publish("session resumed", node=node_id)
+        self._cluster.zookeeper.delay(session, 0)
         self._cluster.zookeeper.resume(session)
         return state.node_row(self._cluster, node_id)
 

@@ -105,8 +105,12 @@ class NodeControl:
         """Disconnect the node from ZooKeeper until `resume_session`."""
         self._do("session/suspend")
 
+    def delay_session(self, delay: str | float) -> None:
+        """Delay what the node sends to ZooKeeper and gets from it ("200ms", or seconds), until `resume_session`."""
+        self._control.ask("POST", f"/v1/nodes/{self.node_id}/session/delay", {"delay": delay})
+
     def resume_session(self) -> None:
-        """Reconnect the node to ZooKeeper."""
+        """Reconnect the node to ZooKeeper, without delay."""
         self._do("session/resume")
 
     def _do(self, what: str) -> None:

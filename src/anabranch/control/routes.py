@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal, NotRequired, TypedDict
 
 from anabranch.clients.topic_admin import NewTopic
-from anabranch.clock.spans import parse_offset_ms
+from anabranch.clock.spans import parse_offset_ms, parse_seconds
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.admin_routes import ADMIN_ROUTES
@@ -71,6 +71,12 @@ class ClockOffsetBody(TypedDict):
     offset: Annotated[str | float, 'how far it is ahead: "5m", "-30s", or seconds; 0 ends it']
 
 
+class SessionDelayBody(TypedDict):
+    """How slow a link is."""
+
+    delay: Annotated[str | float, 'by how much each direction is late: "200ms", or seconds; at most 60 s']
+
+
 async def get_state(on: ControlledCluster, request: ControlRequest) -> state.ClusterStateRow:
     """Get the whole state at one moment."""
     return state.cluster_state(on.cluster)
@@ -118,6 +124,16 @@ def offset_ms_of(request: ControlRequest) -> int:
     return parse_offset_ms(request.body["offset"])
 
 
+def delay_ms_of(request: ControlRequest) -> int:
+    """The delay of a link in the body. Raises ValueError."""
+    if request.body.keys() != {"delay"}:
+        raise ValueError('send {"delay": "200ms"}; `session/resume` ends it')
+    delay_s = parse_seconds(request.body["delay"])
+    if not 0.001 <= delay_s <= SESSION_DELAY_MAX_S:
+        raise ValueError(f"the delay is 1ms to {SESSION_DELAY_MAX_S:g}s, not {request.body['delay']}; `resume` ends it")
+    return round(1000 * delay_s)
+
+
 async def elect_leader(on: ControlledCluster, request: ControlRequest) -> Done:
     """Elect a leader, as an administrator does; the response says why there is no new one."""
     topic, how = request.words["topic"], request.body.get("how", ELECTIONS[0])
@@ -141,6 +157,11 @@ async def expire_session(on: ControlledCluster, request: ControlRequest) -> stat
 async def suspend_session(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.suspend_session."""
     return on.actions.suspend_session(request.node)
+
+
+async def delay_session(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
+    """See Actions.delay_session."""
+    return on.actions.delay_session(request.node, delay_ms_of(request))
 
 
 async def resume_session(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
@@ -227,6 +248,7 @@ async def get_capabilities(on: ControlledCluster, request: ControlRequest) -> Ca
 
 
 ELECTIONS: Final = ("preferred", "unclean")
+SESSION_DELAY_MAX_S: Final = 60.0
 ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/state", "Nodes, topics, groups and transactions at one time.", get_state),
     Route(
@@ -255,6 +277,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         expire_session,
     ),
     Route("POST", "/v1/nodes/{node}/session/suspend", "Cut a node off from ZooKeeper.", suspend_session),
+    Route(
+        "POST",
+        "/v1/nodes/{node}/session/delay",
+        "Delay what a node sends to ZooKeeper and gets from it, until `resume`.",
+        delay_session,
+        body=SessionDelayBody,
+    ),
     Route("POST", "/v1/nodes/{node}/session/resume", "Reconnect a node to ZooKeeper.", resume_session),
     Route("GET", "/v1/topics", "Every topic, with the log of every replica.", get_topics),
     Route(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.handlers.list_groups import type_of
 from anabranch.broker.replication.partition import Role
+from anabranch.controller.zk.memory import MemorySession
 from anabranch.dashboard.collectors.shared_standings import Standings, shared_standings
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class NodeRow(TypedDict):
     connections: NotRequired[Annotated[int, "the number of open connections"]]
     frozen: NotRequired[bool]
     clock_offset_ms: NotRequired[Annotated[int, "how far its time of day is ahead"]]
+    zookeeper_delay_ms: NotRequired[
+        Annotated[int, "by how much what it sends to ZooKeeper and gets from it is late, if it is delayed"]
+    ]
     refused: NotRequired[
         Annotated[str, "why its process cannot be killed, stopped, started, frozen or thawed from here"]
     ]
@@ -146,6 +150,9 @@ def node_row(cluster: ClusterView, node_id: int) -> NodeRow:
             "frozen": cluster.is_frozen(node_id),
             "clock_offset_ms": node.clock.offset_ms,
         }
+        session = node.services.session
+        if isinstance(session, MemorySession) and session.delay_s:
+            row["zookeeper_delay_ms"] = round(1000 * session.delay_s)
     return row
 
 

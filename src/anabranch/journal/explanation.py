@@ -34,6 +34,7 @@ DISTURBANCES: Final[Mapping[str, str]] = {
     "broker joined": "broker {broker} joined",
     "session expired": "the ZooKeeper session of broker {node} was ended",
     "session suspended": "broker {node} was cut off from ZooKeeper",
+    "session delayed": "the link of broker {node} to ZooKeeper became slow",
     "elected": "broker {controller} became the controller",
 }
 FENCED: Final = ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE")

@@ -26,6 +26,8 @@ def test_cluster_is_broken_and_repaired(url: str, anabranch: Command) -> None:
     assert control("start", str(other)) == f"node {other} runs\n"
     assert control("session", "suspend", str(other)) == f"suspend: done for node {other}\n"
     assert control("session", "resume", str(other)) == f"resume: done for node {other}\n"
+    assert control("session", "delay", str(other), "200ms") == f"delay: done for node {other}\n"
+    assert control("session", "resume", str(other)) == f"resume: done for node {other}\n"
     assert control("session", "expire", str(active)) == f"expire: done for node {active}\n"
     assert control("wait", "controller=any", f"node={other}") == ""
     lines = control("events").splitlines()
@@ -42,6 +44,10 @@ def test_errors_are_explained(url: str, anabranch: Command) -> None:
         (("wait", "topic=nowhere", "--timeout", "0"), 1, "after 0 s there is no topic nowhere"),
         (("wait", "topics=a"), 1, "unknown conditions topics"),
         (("wait", "topic"), 2, "a condition is NAME=VALUE"),
+        (("session", "delay", "1"), 2, "`delay` needs a span of time, such as 200ms"),
+        (("session", "resume", "1", "200ms"), 2, "resume has no span"),
+        (("session", "delay", "1", "2m"), 1, "the delay is 1ms to 60s, not 2m"),
+        (("session", "resume", "1"), 1, "node 1 is not cut off from ZooKeeper, and nothing delays it"),
     ]:
         result = anabranch("control", *words, "--control", url)
         assert (result.exit_code, reason in result.output) == (code, True), result.output

@@ -152,6 +152,8 @@ async def test_nodes_and_sessions_are_controlled() -> None:
         assert len(await ask(on, "get_nodes")) == 3
         for name, running in (("kill_node", False), ("start_node", True), ("stop_node", False), ("start_node", True)):
             assert (await ask(on, name, node=2))["running"] is running
+        assert (await ask(on, "delay_session", body={"delay": 0.05}, node=3))["zookeeper_delay_ms"] == 50
+        assert "zookeeper_delay_ms" not in await ask(on, "resume_session", node=3)
         for name in ("suspend_session", "resume_session", "expire_session"):
             assert (await ask(on, name, node=3))["node"] == 3
         with pytest.raises(UnknownNode, match="there is no node 'x'"):

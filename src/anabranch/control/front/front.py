@@ -236,7 +236,7 @@ class Front:
 
     def node_rows(self) -> list[NodeRow]:
         """Every node, as far as the front itself knows it."""
-        return [_node_row(link.node) for link in self.links.values()]
+        return [_node_row(link.node, self.actions.delay_ms(node_id)) for node_id, link in self.links.items()]
 
     async def wait(self, awaited: Condition, timeout_s: float) -> str:
         """Wait until a condition holds. Returns an empty string, or at the timeout the unmet part."""
@@ -338,10 +338,12 @@ class Front:
             await asyncio.sleep(LOOK_S)
 
 
-def _node_row(node: LinkedNode) -> NodeRow:
+def _node_row(node: LinkedNode, delay_ms: int) -> NodeRow:
     row: NodeRow = {"node": node.node_id, "host": node.host, "port": node.port, "running": node.running}
     if node.running:
         row["frozen"] = node.frozen
     if reason := node.refusal:
         row["refused"] = reason
+    if delay_ms:
+        row["zookeeper_delay_ms"] = delay_ms
     return row

@@ -24,7 +24,7 @@ from anabranch.control.front.process_scene import ProcessScene
 from anabranch.control.front.reset import reset
 from anabranch.control.record_search import FoundRecordsRow
 from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
-from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic, offset_ms_of
+from anabranch.control.routes import ROUTES, WaitRow, delay_ms_of, delete_topic, elect_leader, new_topic, offset_ms_of
 from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, TopicRow
 from anabranch.control.topic_creation import create_after_deletion
 from anabranch.control.topic_routes import (
@@ -53,7 +53,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "/v1/clock": "processes have the time of their machine; a node's time of day can be shifted, and rules can delay",
 }
 """The beginnings of refused paths -> the reason."""
-NEED_LINKS: Final = ("/v1/nodes/{node}/session/suspend", "/v1/nodes/{node}/session/resume")
+NEED_LINKS: Final = tuple(f"/v1/nodes/{{node}}/session/{what}" for what in ("suspend", "delay", "resume"))
 """The paths that need the nodes' links to ZooKeeper, which only the front of a launcher has."""
 
 
@@ -126,6 +126,12 @@ async def expire_session(on: Front, request: ControlRequest) -> NodeRow:
 async def suspend_session(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.suspend_session."""
     await on.actions.suspend_session(request.node)
+    return await on.node(request.node)
+
+
+async def delay_session(on: Front, request: ControlRequest) -> NodeRow:
+    """See ProcessActions.delay_session."""
+    await on.actions.delay_session(request.node, delay_ms_of(request))
     return await on.node(request.node)
 
 
@@ -298,6 +304,7 @@ HANDLERS: Final[Mapping[str, Any]] = {
             thaw_node,
             expire_session,
             suspend_session,
+            delay_session,
             resume_session,
             shift_clock,
         ),

@@ -24,13 +24,13 @@ NO_LINKS: Final = (
     "this front has not started the nodes, so their connections to ZooKeeper do not pass it; freeze the node, "
     "or expire its session"
 )
-"""Why a front without links to ZooKeeper cannot suspend sessions."""
+"""Why a front without links to ZooKeeper cannot suspend or delay sessions."""
 
 Publish = Callable[..., None]
 """Records an event: `publish(kind, **detail)`."""
 
 
-class CutLinks(Protocol):
+class NodeLinks(Protocol):
     """The interface of the nodes' links to ZooKeeper."""
 
     def is_cut(self, node_id: int) -> bool:
@@ -39,8 +39,14 @@ class CutLinks(Protocol):
     def cut(self, node_id: int) -> None:
         """Cut a node off, until `heal`."""
 
+    def delay_s(self, node_id: int) -> float:
+        """By how much a node's traffic is late, in each direction."""
+
+    def delay(self, node_id: int, delay_s: float) -> None:
+        """Delay the traffic of a node in both directions, until `heal`."""
+
     def heal(self, node_id: int) -> None:
-        """Let a node connect again."""
+        """Let a node connect again, and without delay."""
 
 
 class ProcessHandle(Protocol):
@@ -85,7 +91,7 @@ class ProcessActions:
         start: Callable[[int], Awaitable[Any]],
         zookeeper: str,
         publish: Publish,
-        links: CutLinks | None = None,
+        links: NodeLinks | None = None,
     ) -> None:
         self._processes = processes
         self._start = start
@@ -100,7 +106,7 @@ class ProcessActions:
 
     @property
     def can_suspend(self) -> bool:
-        """Whether sessions can be suspended here."""
+        """Whether sessions can be suspended and delayed here."""
         return self._links is not None
 
     async def kill(self, node_id: int) -> None:
@@ -198,15 +204,34 @@ class ProcessActions:
             self._publish("session suspended", node=node_id)
             links.cut(node_id)
 
-    async def resume_session(self, node_id: int) -> None:
-        """Let a node reach ZooKeeper again; its session may have expired. Raises UnknownNode or ActionRefused."""
+    async def delay_session(self, node_id: int, delay_ms: int) -> None:
+        """Delay what a node sends to ZooKeeper and gets from it, until `resume_session`.
+
+        Raises UnknownNode or ActionRefused.
+        """
         async with self._turn(node_id):
-            if not self._needs_links().is_cut(node_id):
-                raise ActionRefused(f"node {node_id} is not cut off from ZooKeeper")
+            links = self._needs_links()
+            self._running(node_id)
+            self._publish("session delayed", node=node_id, delay_ms=delay_ms)
+            links.delay(node_id, delay_ms / 1000)
+
+    def delay_ms(self, node_id: int) -> int:
+        """By how much what a node sends to ZooKeeper and gets from it is late."""
+        return 0 if self._links is None else round(1000 * self._links.delay_s(node_id))
+
+    async def resume_session(self, node_id: int) -> None:
+        """Let a node reach ZooKeeper again, and at once; its session may have expired.
+
+        Raises UnknownNode or ActionRefused.
+        """
+        async with self._turn(node_id):
+            links = self._needs_links()
+            if not links.is_cut(node_id) and not links.delay_s(node_id):
+                raise ActionRefused(f"node {node_id} is not cut off from ZooKeeper, and nothing delays it")
             self._publish("session resumed", node=node_id)
             self._reconnect(node_id)
 
-    def _needs_links(self) -> CutLinks:
+    def _needs_links(self) -> NodeLinks:
         if self._links is None:
             raise ActionRefused(NO_LINKS)
         return self._links
@@ -215,7 +240,7 @@ class ProcessActions:
         return self._links is not None and self._links.is_cut(node_id)
 
     def _reconnect(self, node_id: int) -> None:
-        """End a cut: a process that has ended, or starts, has no session that is suspended."""
+        """End a cut or delay: a process that has ended, or starts, has no session that is suspended."""
         self.suspended_on_request.discard(node_id)
         if self._links is not None:
             self._links.heal(node_id)

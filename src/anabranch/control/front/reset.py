@@ -36,6 +36,9 @@ async def reset(front: Front) -> None:
             await front.rules.clear()
             for node_id in list(front.clock_offsets_ms):
                 await front.shift_clock(node_id, 0)
+            for node_id in front.links:
+                with contextlib.suppress(ActionRefused):  # its link to ZooKeeper is neither cut nor slow
+                    await front.actions.resume_session(node_id)
             await start_all(front)
             before = await front.state()
             async with front.admin() as admin:

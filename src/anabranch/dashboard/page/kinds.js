@@ -2,7 +2,7 @@
 export const FAMILIES = [
   { name: "leaders", color: "var(--n0)", kinds: ["leader", "elected"] },
   { name: "ISR", color: "var(--n1)", kinds: ["isr"] },
-  { name: "nodes", color: "var(--n4)", kinds: ["node killed", "node stopping", "node stopped", "node starting", "node started", "node frozen", "node thawed", "broker joined", "broker lost", "broker stopping", "broker restarted", "session expired", "session suspended", "session resumed"] },
+  { name: "nodes", color: "var(--n4)", kinds: ["node killed", "node stopping", "node stopped", "node starting", "node started", "node frozen", "node thawed", "broker joined", "broker lost", "broker stopping", "broker restarted", "session expired", "session suspended", "session delayed", "session resumed"] },
   { name: "resizes", color: "var(--n2)", kinds: ["resize planned", "resize fenced", "resize published", "partition removed", "topic ordered"] },
   { name: "groups", color: "var(--n3)", kinds: ["rebalance", "gate closed", "gate opened"] },
   { name: "faults", color: "var(--n5)", kinds: ["fault", "chaos fault", "chaos verdict"] },

@@ -37,8 +37,16 @@ class RecordedActions:
     frozen_on_request: set[int] = field(default_factory=set)
     suspended_on_request: set[int] = field(default_factory=set)
     can_suspend: bool = True
+    delays_ms: dict[int, int] = field(default_factory=dict)
     by_rule: list[str] = field(default_factory=list)
     """The actions that are told to come from a rule."""
+
+    async def delay_session(self, node_id: int, delay_ms: int) -> None:
+        self.done.append(("delay_session", node_id))
+        self.delays_ms[node_id] = delay_ms
+
+    def delay_ms(self, node_id: int) -> int:
+        return self.delays_ms.get(node_id, 0)
 
     def __getattr__(self, name: str) -> Any:
         async def act(node_id: int, *, by_rule: bool = False) -> None:

@@ -127,7 +127,8 @@ async def test_what_processes_cannot_do_is_refused_with_the_reason(
 
 
 async def test_front_without_links_to_zookeeper_says_that_it_cannot_suspend(served: Served) -> None:
-    possible = {"POST /v1/nodes/{node}/session/suspend", "POST /v1/nodes/{node}/session/resume", "node=suspend"}
+    paths = {f"POST /v1/nodes/{{node}}/session/{what}" for what in ("suspend", "delay", "resume")}
+    possible = {*paths, "node=suspend"}
     for expected in (True, False):
         served.on.actions.can_suspend = expected
         found = await served.ask("GET", "/v1/capabilities")

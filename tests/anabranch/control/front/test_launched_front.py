@@ -149,6 +149,24 @@ def test_leader_that_cannot_reach_zookeeper_is_replaced_and_follows_when_it_can(
     assert kinds.index(("session suspended", leader)) < kinds.index(("session resumed", leader))
 
 
+def test_slow_link_to_zookeeper_makes_the_controller_slow_in_both_directions(up: Up) -> None:
+    controller, delay_s = up.controller(), 0.4
+    node = up.control.nodes[controller]
+    for refused, reason in (("0s", "the delay is 1ms to 60s, not 0s"), ("2m", "1ms to 60s"), (-1, "100 years, not -1")):
+        with pytest.raises(ControlError, match=reason):
+            node.delay_session(refused)
+    node.delay_session(delay_s)
+    (row,) = [one for one in up.control.ask("GET", "/v1/nodes") if one["node"] == controller]
+    assert row["zookeeper_delay_ms"] == 400
+    before_s = time.monotonic()
+    up.control.create_topic("slow", 1, replicas=1)
+    assert time.monotonic() - before_s > 2 * delay_s, "it writes to ZooKeeper, and waits for the response"
+    node.resume_session()
+    assert not any("zookeeper_delay_ms" in one for one in up.control.ask("GET", "/v1/nodes"))
+    kinds = [(one["kind"], one.get("delay_ms")) for one in up.control.events()]
+    assert ("session delayed", 400) in kinds
+
+
 def test_session_that_a_rule_suspends_goes_on_when_the_rule_is_removed(up: Up) -> None:
     newest = up.control.events()[-1]["number"]
     with up.control.faults(api="Produce", topic="t", node="suspend", on=2, times=1) as rule:

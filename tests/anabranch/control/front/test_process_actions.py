@@ -56,7 +56,7 @@ async def on(tmp_path: Any) -> AsyncIterator[Told]:
     for one in nodes.values():
         await one.start()
     links = ZooKeeperLinks("127.0.0.1:1")
-    actions = ProcessActions(nodes, start, "127.0.0.1:1", lambda kind, node: events.append((kind, node)), links)
+    actions = ProcessActions(nodes, start, "127.0.0.1:1", lambda kind, node, **_: events.append((kind, node)), links)
     yield Told(actions, nodes, links, events)
     for one in nodes.values():
         with contextlib.suppress(ProcessLookupError):
@@ -99,9 +99,27 @@ async def test_suspended_session_is_cut_off_until_it_is_resumed(on: Told) -> Non
         await on.actions.stop(1)
     await on.actions.resume_session(1)
     assert not on.links.is_cut(1)
-    with pytest.raises(ActionRefused, match="node 1 is not cut off from ZooKeeper"):
+    with pytest.raises(ActionRefused, match="node 1 is not cut off from ZooKeeper, and nothing delays it"):
         await on.actions.resume_session(1)
     assert on.events == [("session suspended", 1), ("session resumed", 1)]
+
+
+async def test_link_to_zookeeper_is_slow_until_the_session_is_resumed_or_the_node_killed(on: Told) -> None:
+    await on.actions.delay_session(1, 200)
+    await on.actions.delay_session(1, 300)
+    assert (on.actions.delay_ms(1), on.actions.delay_ms(2)) == (300, 0)
+    await on.actions.resume_session(1)
+    assert on.actions.delay_ms(1) == 0
+    await on.actions.delay_session(1, 200)
+    await on.actions.kill(1)
+    assert on.actions.delay_ms(1) == 0
+    with pytest.raises(ActionRefused, match="node 1 is not running"):
+        await on.actions.delay_session(1, 200)
+    assert [kind for kind, _ in on.events if kind != "node killed"] == [
+        *["session delayed"] * 2,
+        "session resumed",
+        "session delayed",
+    ]
 
 
 async def test_killed_node_is_cut_off_no_longer_and_starts_again(on: Told) -> None:
@@ -125,11 +143,14 @@ async def test_what_a_rule_does_is_not_taken_for_a_request(on: Told) -> None:
     await on.actions.thaw(1)
 
 
-async def test_front_without_links_cannot_suspend(on: Told) -> None:
+async def test_front_without_links_can_neither_suspend_nor_delay(on: Told) -> None:
     actions = ProcessActions(on.nodes, on.nodes[1].start, "127.0.0.1:1", lambda *_, **__: None)
     assert not actions.can_suspend and on.actions.can_suspend
     with pytest.raises(ActionRefused, match="this front has not started the nodes"):
         await actions.suspend_session(1)
+    with pytest.raises(ActionRefused, match="this front has not started the nodes"):
+        await actions.delay_session(1, 200)
+    assert actions.delay_ms(1) == 0
 
 
 async def test_frozen_node_is_stopped_by_the_kernel_until_it_is_thawed(on: Told) -> None:
