@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.workers import STRETCH, TOGETHER, Grouped, group_of, units_of
+from tests.workers import BY_FILE, STRETCH, TOGETHER, Grouped, group_of, units_of
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("prefix", TOGETHER)
+@pytest.mark.parametrize("prefix", [*TOGETHER, *BY_FILE])
 def test_what_is_kept_together_exists(prefix: str) -> None:
     path, _, name = prefix.partition("::")
     assert (ROOT / path).exists()
@@ -23,6 +23,12 @@ def test_others_go_by_themselves() -> None:
     assert group_of("tests/model/test_models.py::test_a[b]") == "tests/model/test_models.py::test_a[b]"
     assert group_of("tests/sim/test_resizing.py::test_planted_defect_is_removed") == "simulation"
     assert group_of("tests/spark_jobs/test_lines.py::test_x") == "one Spark"
+
+
+def test_tests_that_share_a_cluster_go_by_their_file() -> None:
+    many = [f"tests/anabranch/cli/test_main.py::test_a[{number}]" for number in range(STRETCH + 1)]
+    assert set(units_of(many).values()) == {"tests/anabranch/cli/test_main.py"}
+    assert group_of("tests/anabranch/cli/test_audit.py::test_x") == "one Spark"
 
 
 def test_many_tests_of_one_function_are_sent_in_stretches() -> None:

@@ -30,13 +30,33 @@ TOGETHER: Final = {
 }
 
 
+BY_FILE: Final = (
+    "tests/anabranch/audit/test_follower.py",
+    "tests/anabranch/cli/",
+    "tests/anabranch/control/front/test_launched_front.py",
+    "tests/anabranch/control/test_bad_requests.py",
+    "tests/anabranch/control/test_client.py",
+    "tests/anabranch/control/test_openapi.py",
+    "tests/anabranch/control/test_states.py",
+    "tests/anabranch/judge/",
+    "tests/anabranch/testing/test_process_clusters.py",
+    "tests/broker/coordinators/test_consumer_protocol_clients.py",
+    "tests/broker/test_bad_input.py",
+    "tests/broker/test_bad_message_sets.py",
+    "tests/clients/streams/test_against_kafka_streams.py",
+    "tests/clients/streams/test_against_topology_test_driver.py",
+    "tests/contracts/test_error_codes.py",
+    "tests/interop/",
+)
+"""The tests of one file share a cluster, which each worker would start for itself."""
 STRETCH: Final = 25
 """A function with more tests than these is tried in stretches of as many."""
 
 
 def group_of(nodeid: str) -> str:
     """What a test is to be together with; by itself, if with none."""
-    return next((group for prefix, group in TOGETHER.items() if nodeid.startswith(prefix)), nodeid)
+    group = next((group for prefix, group in TOGETHER.items() if nodeid.startswith(prefix)), None)
+    return group or (nodeid.partition("::")[0] if nodeid.startswith(BY_FILE) else nodeid)
 
 
 def units_of(nodeids: Sequence[str]) -> dict[str, str]:

@@ -34,7 +34,7 @@ def judged(course: Course, folder: Path) -> tuple[Ledger, int]:
     return ledger, ledger.missing(stored)
 
 
-LATE = Course(records=80_000, resizes=16, kills=0, late=True)
+LATE = Course(records=40_000, resizes=16, kills=0, late=True)
 """A group that has much to read hands out children before parents, if nobody holds it back."""
 
 
@@ -55,7 +55,7 @@ def test_keys_lose_order_without_gates(tmp_path: Path) -> None:
 
 
 def test_keys_keep_order_while_topic_grows_and_member_dies(tmp_path: Path) -> None:
-    ledger, missing = judged(Course(records=40_000, resizes=4, kills=1), tmp_path)
+    ledger, missing = judged(Course(records=20_000, resizes=4, kills=1), tmp_path)
     assert (ledger.found, missing) == (0, 0), ledger.anomalies
 
 

@@ -32,12 +32,12 @@ async def test_every_record_is_delivered_once_and_in_order_under_faults(
     for name in OF_COMMITS:
         caplog.set_level(logging.DEBUG, name)
     outcome = await marathon(
-        MarathonPlan(records=100_000, resizes=12, faults=8, seed=253), say=log.info, directory=tmp_path
+        MarathonPlan(records=50_000, resizes=6, faults=5, seed=253), say=log.info, directory=tmp_path
     )
     table = "\n".join(itertools.chain(report(outcome), () if outcome.good else coordinators_said(tmp_path / "nodes")))
     assert outcome.good, table
-    assert outcome.ledger.delivered == outcome.acknowledged == 100_000, table
-    assert len(outcome.resizes) == 12 and outcome.faults.total() == 8, table
+    assert outcome.ledger.delivered == outcome.acknowledged == 50_000, table
+    assert len(outcome.resizes) == 6 and outcome.faults.total() == 5, table
 
 
 async def test_readers_without_gates_cause_anomalies() -> None:

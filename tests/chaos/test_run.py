@@ -1,4 +1,4 @@
-"""Half a minute of chaos in every test run, and a run on a planted bug, which must be noticed."""
+"""A quarter of a minute of chaos in every test run, and a run on a planted bug, which must be noticed."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def follow(url: str, events: list[EventRow]) -> None:
         events.extend(ControlClient(url).follow())
 
 
-async def test_half_a_minute_of_faults_violates_nothing(tmp_path: Path) -> None:
+async def test_a_quarter_of_a_minute_of_faults_violates_nothing(tmp_path: Path) -> None:
     """Three brokers, two spare controllers and three ZooKeeper servers are killed, frozen, cut off, slowed down and
     expired under load and resizes; then every checker runs. A client of the control plane follows the run.
     """
-    plan = Plan(duration_s=30, enough=many_kinds, seed=903, patience_s=PATIENCE_S)
+    plan = Plan(duration_s=15, enough=many_kinds, seed=903, patience_s=PATIENCE_S)
     endpoint = ControlEndpoint(Address("127.0.0.1", 0), "")
     events: list[EventRow] = []
     following = Thread(target=follow, args=(endpoint.url, events), daemon=True)
@@ -90,7 +90,7 @@ async def test_half_a_minute_of_faults_violates_nothing(tmp_path: Path) -> None:
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
     assert many_kinds(verdict.fired), table
-    assert sum(send.outcome == "ok" for send in verdict.record.history.sends) > 200, table
+    assert sum(send.outcome == "ok" for send in verdict.record.history.sends) > 100, table
 
 
 def deadly(fired: Sequence[Fired]) -> bool:
@@ -104,7 +104,7 @@ async def test_premature_acknowledgement_is_detected(tmp_path: Path) -> None:
     impatient = 8  # the lost never come, and what is lost is seen in the logs of the nodes
     tables = []
     for seed in (1, 2, 3):
-        plan = Plan(duration_s=15, enough=deadly, seed=seed, pace_s=1.5, rate=100, faults=faults, patience_s=impatient)
+        plan = Plan(duration_s=8, enough=deadly, seed=seed, pace_s=1.5, rate=100, faults=faults, patience_s=impatient)
         assert set(plan.faults) < set(FAULTS)
         verdict = await chaos(plan, say=log.info, directory=tmp_path / str(seed), module="tests.chaos.acks_too_early")
         if {line.partition(" ")[0] for line in verdict.anomalies} & {"A1", "A3", "A4"}:

@@ -39,8 +39,9 @@ def lively() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(_chromium: None) -> Iterator[Page]:
+    """Ends with these tests: an open page keeps a processor busy."""
     from tests.dashboard.chromium import browser
 
     with browser() as page:

@@ -22,8 +22,8 @@ LIKELY = {
     "transactions: a marker of an old coordinator is accepted": 1,
     "found: a truncation is not on the disk when the log goes on": 2,
     "a start is committed in a later assignment than it was found for": 1,
-    "found: records that are deleted behind a closed gate are waited for": 1,
-    "a static member relies on its session timeout": 1,
+    "found: records that are deleted behind a closed gate are waited for": 2,
+    "a static member relies on its session timeout": 2,
 }
 """The seeds in which a story came about last, or a bug was caught: tried first."""
 

@@ -19,7 +19,7 @@ from tests.sim.resizing import silent
 
 SCHEDULES = 26
 """`make sim` runs a thousand."""
-AGAIN = 5
+AGAIN = 2
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.sim.elsewhere import fingerprints_elsewhere
 
 SCHEDULES = 26
 """`make sim` runs five hundred."""
-AGAIN = 5
+AGAIN = 2
 
 
 @pytest.fixture(scope="module")
