@@ -22,6 +22,7 @@ NAMES: Final = (
     *(
         "security",
         "proxy",
+        "control",
         "assigning",
         "failover",
         "resize",

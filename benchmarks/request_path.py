@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from anabranch.broker.authorization.peer import Peer
 from anabranch.broker.network.connection import BrokerConnection
+from anabranch.broker.node.app import Node
 from anabranch.clients.admin import Admin
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.in_process import Cluster
@@ -99,7 +100,7 @@ def receive(protocol: BrokerConnection | ServerConnection, frame: bytes) -> None
 class Path:
     """One kind of request on its way through the node."""
 
-    node: Any
+    node: Node
     connection: BrokerConnection
     sink: Sink
     message: Any
@@ -200,11 +201,10 @@ def each_us(action: Callable[[], object], count: int) -> float:
     return (time.thread_time() - start_s) / count * 1e6
 
 
-async def opened(cluster: Cluster, messages: list[Any]) -> list[Path]:
-    """The paths, on a topic with records."""
-    async with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+async def opened(node: Node, servers: str, messages: list[Any]) -> list[Path]:
+    """The paths of a node, on a topic with records."""
+    async with Admin(bootstrap_servers=servers) as admin:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1, replication_factor=1)])
-    (node,) = cluster.nodes.values()
     paths = []
     for message in messages:
         connection, sink = BrokerConnection(node.server, node.settings.first_listener), Sink()
@@ -248,7 +248,7 @@ async def authorized_us(messages: list[Any], count: int) -> list[dict[int, float
     """Access control entries -> microseconds for dispatcher, handler and log, on a node with an authorizer."""
     best: list[dict[int, float]] = [{} for _ in messages]
     async with Cluster(1, seed=random.randrange(1 << 30), properties=AUTHORIZER) as cluster:
-        paths = await opened(cluster, messages)
+        paths = await opened(cluster.nodes[1], cluster.bootstrap_servers, messages)
         authorizer = paths[0].node.services.authorizer
         mine = [Acl(ALICE.principal, "*", one, Permission.ALLOW) for one in (Operation.READ, Operation.WRITE)]
         authorizer.replace(ResourcePattern(ResourceType.TOPIC, TOPIC), mine)
@@ -266,7 +266,7 @@ async def authorized_us(messages: list[Any], count: int) -> list[dict[int, float
 async def everything(requests: int, profile: bool) -> list[dict[str, float]]:
     """All stages of both kinds; with `profile`, also print the functions of the whole path."""
     async with Cluster(1, seed=random.randrange(1 << 30)) as cluster:
-        paths = await opened(cluster, [small_produce(TOPIC), small_fetch(TOPIC)])
+        paths = await opened(cluster.nodes[1], cluster.bootstrap_servers, [small_produce(TOPIC), small_fetch(TOPIC)])
         found = [await stages_us(path, max(1, requests // ROUNDS)) for path in paths]
         for path, stages in zip(paths, found, strict=True):
             stages["rules"] = await ruled_us(cluster, path, max(1, requests // ROUNDS))

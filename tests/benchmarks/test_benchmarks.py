@@ -14,6 +14,7 @@ from benchmarks import (
     beside_idle,
     codec,
     consume,
+    control,
     inspection,
     latency,
     opening,
@@ -68,6 +69,12 @@ def test_stock_group_is_assigned_children_after_last_commit(name: str) -> None:
 def test_requests_pass_through_every_proxy() -> None:
     figures = proxy.measure(requests=20, rounds=1, throughput=False)
     assert len(figures) == 6 and all("us, p50" in one.reached for one in figures)
+
+
+@pytest.mark.processes
+def test_agents_serve_requests_and_a_front_merges_their_events() -> None:
+    agent, front = control.measure(requests=50, events=200, seconds=0.5)
+    assert "without an agent" in agent.peer and "counting them" in front.peer
 
 
 @pytest.mark.processes

@@ -12,7 +12,7 @@ from tests.sim.command import BATCH, batches_until, run_many
 from tests.sim.coverage import Coverage, Table, phase_of
 from tests.sim.swarm import SWARM_FAULTS, swarm
 
-SEEDS = (3, 9, 12, 393)
+SEEDS = (3, 9, 393, 2260)
 """`make soak` runs as many as there is time for."""
 
 

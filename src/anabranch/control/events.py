@@ -11,8 +11,9 @@ import asyncio
 import base64
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict, cast
 
 from anabranch.faults.trigger import Trigger
@@ -120,18 +121,16 @@ class Events:
 
     def after(self, number: int) -> list[Event]:
         """The kept events after a number."""
-        return [one for one in self._kept if one.number > number]
+        newer = list(takewhile(lambda one: one.number > number, reversed(self._kept)))
+        newer.reverse()
+        return newer
 
-    async def follow(self, number: int) -> AsyncIterator[Event]:
-        """Iterate over the events after a number, past and future, without end."""
-        while True:
-            for one in self.after(number):
-                number = one.number
-                yield one
-            if number >= self._number:
-                if self._changed is None:
-                    self._changed = self._loop.create_future()
-                await asyncio.shield(self._changed)
+    async def wait_after(self, number: int) -> None:
+        """Wait until there is an event after a number."""
+        while number >= self._number:
+            if self._changed is None:
+                self._changed = self._loop.create_future()
+            await asyncio.shield(self._changed)
 
     @contextlib.contextmanager
     def flushed_by(self, flush: Callable[[], None]) -> Iterator[None]:

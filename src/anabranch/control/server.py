@@ -55,6 +55,7 @@ LINGER_S: Final = 1.0
 NOT_HTTP_CHARS_SHOWN: Final = 200
 REASON_CHARS_MAX: Final = 2000
 SHUTDOWN_S: Final = 0.5
+EVENTS_AT_ONCE: Final = 500
 """How long a stop waits for open requests: event streams never end by themselves."""
 INDEX: Final = "index.html"
 DOCS: Final = "docs/index.html"
@@ -235,11 +236,11 @@ class ControlServer:
                 _write_at_once(response, _message(event))
 
         with events.flushed_by(flush):
-            async for event in events.follow(sent):
-                if event.number > sent:
-                    sent = event.number
-                    await response.write(_message(event))
-        return response
+            while True:
+                await events.wait_after(sent)
+                fresh = events.after(sent)[:EVENTS_AT_ONCE]
+                sent = fresh[-1].number if fresh else events.newest
+                await response.write(b"".join(map(_message, fresh)))
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         """Send the dashboard's rows (SSE): the whole state, then the changes."""

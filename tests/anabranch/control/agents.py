@@ -56,9 +56,10 @@ async def running_agent(
     lease_s: float = LEASE_S,
     zookeeper: MemoryZooKeeper | None = None,
     kafka: str = "",
+    watched: bool = True,
     **properties: str,
 ) -> AsyncIterator[RunningAgent]:
-    """A node with its agent, wired as `anabranch node --control` does it."""
+    """A node with its agent, wired as `anabranch node --control` does it; `watched=False`: as without the option."""
     settings = with_properties(
         BrokerSettings(node_id=node_id, port=0, roles=roles, **({"kafka_version": kafka} if kafka else {})),
         {**SMALL, **{name.replace("_", "."): value for name, value in properties.items()}},
@@ -78,7 +79,8 @@ async def running_agent(
     node.on_joined(agent.register)
     await node.start()
     try:
-        agent.watch(node)
+        if watched:
+            agent.watch(node)
         if settings.is_broker:
             assert await node.ready(20000)
         async with endpoint.serve(agent, agent_routes):

@@ -19,12 +19,15 @@ async def test_events_after_a_number_are_returned() -> None:
     assert (row["kind"], row["count"], row["number"]) == ("tick", KEPT + 4, KEPT + 5)
 
 
-async def test_follower_gets_each_new_event_once() -> None:
+async def test_waiters_are_woken_by_the_next_event() -> None:
     events, heard = Events(), list[int]()
 
     async def listen(number: int) -> None:
-        async for one in events.follow(number):
-            heard.append(one.number)
+        while True:
+            await events.wait_after(number)
+            for one in events.after(number):
+                number = one.number
+                heard.append(number)
 
     events.publish("before")
     listeners = [asyncio.create_task(listen(0)), asyncio.create_task(listen(1))]
@@ -50,11 +53,13 @@ async def test_leader_and_isr_changes_are_published_once() -> None:
         (leader,) = (one for one in on.events.after(0) if (one.kind, one.detail.get("partition")) == ("leader", 0))
         before = on.events.newest
         await on.actions.kill(leader.detail["leader"])
-        async for one in on.events.follow(before):
-            if one.kind == "leader" and one.detail["partition"] == 0:
-                assert one.detail["leader"] not in (-1, leader.detail["leader"])
-                assert one.detail["leader_epoch"] == 1
-                break
+        seen, led = before, None
+        while led is None:
+            await on.events.wait_after(seen)
+            found = [one for one in on.events.after(seen) if (one.kind, one.detail.get("partition")) == ("leader", 0)]
+            seen, led = on.events.newest, next(iter(found), None)
+        assert led.detail["leader"] not in (-1, leader.detail["leader"])
+        assert led.detail["leader_epoch"] == 1
         assert "node killed" in {one.kind for one in on.events.after(before)}
 
 

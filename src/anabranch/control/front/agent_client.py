@@ -17,7 +17,7 @@ from anabranch.control.tls import PERHAPS_TLS, reason_of
 
 ASK_S: Final = 5.0
 """How long an agent may take to answer; a process that is stopped never does."""
-LINE_BYTES_MAX: Final = 4 << 20
+EVENT_MAX_BYTES: Final = 4 << 20
 BODY_BYTES_MAX: Final = 1 << 30
 ERRORS: Final[Mapping[int, type[Exception]]] = {400: ValueError, 404: UnknownNode, 408: WaitTimedOut}
 
@@ -29,7 +29,7 @@ class AgentUnreachable(ConnectionError):
 def open_http(tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
     """A pool of connections for all agents; it uses no proxy of the environment. `tls` is for URLs with https."""
     connector = aiohttp.TCPConnector(ssl=True if tls is None else tls)
-    return aiohttp.ClientSession(connector=connector, trust_env=False, read_bufsize=LINE_BYTES_MAX)
+    return aiohttp.ClientSession(connector=connector, trust_env=False, read_bufsize=EVENT_MAX_BYTES)
 
 
 class AgentClient:
@@ -96,13 +96,15 @@ class AgentClient:
             ) as answer:
                 if answer.status >= 400:
                     raise _refusal(answer.status, await answer.read())
-                kind = ""
-                async for line in answer.content:
-                    name, _, value = line.decode().rstrip("\n").partition(": ")
-                    if name == "event":
-                        kind = value
-                    elif name == "data":
-                        yield kind, json.loads(value)
+                rest = b""
+                async for chunk in answer.content.iter_any():
+                    *blocks, rest = (rest + chunk).split(b"\n\n")
+                    for block in blocks:
+                        kind, data = sent_event(block)
+                        if data:
+                            yield kind, json.loads(data)
+                    if len(rest) > EVENT_MAX_BYTES:
+                        raise ValueError(f"an event of more than {EVENT_MAX_BYTES:,} bytes")
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise AgentUnreachable(f"the control agent at {self.url} has ended a stream: {_reason(error)}") from None
         raise AgentUnreachable(f"the control agent at {self.url} has ended a stream")
@@ -114,6 +116,17 @@ class AgentClient:
                 f"the control agent at {self.url} uses no TLS, and this front has a CA file for agents: start its node "
                 "with --control-certificate"
             )
+
+
+def sent_event(block: bytes) -> tuple[str, bytes]:
+    """Parse a server-sent event without its blank line: its kind and data; empty data for a comment."""
+    kind = data = b""
+    for line in block.split(b"\n"):
+        if line.startswith(b"data: "):
+            data = line[6:]
+        elif line.startswith(b"event: "):
+            kind = line[7:]
+    return kind.decode(), data
 
 
 def _reason(error: Exception) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.events import Events
+from anabranch.control.front import agent_client
 from anabranch.control.front.agent_client import AgentClient, AgentUnreachable, open_http
 from anabranch.control.route import WaitTimedOut
 from anabranch.control.tls import trusting_context
@@ -77,6 +78,21 @@ async def test_stream_yields_events_after_a_number_until_the_server_ends() -> No
         with pytest.raises(AgentUnreachable, match="has ended a stream"):
             await following
     assert found == [("second", 2), ("third", 3)]
+
+
+async def test_event_that_arrives_in_many_pieces_is_one_and_a_boundless_one_ends_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, found = Events(), []
+    events.publish("large", text="x" * 1_000_000)
+    events.publish("small")
+    events.publish("too large", text="y" * 3_000_000)
+    monkeypatch.setattr(agent_client, "EVENT_MAX_BYTES", 2_000_000)
+    async with asyncio.timeout(60), open_http() as http, serving(Controlled(events)) as url:
+        with pytest.raises(AgentUnreachable, match="an event of more than 2,000,000 bytes"):
+            async for kind, row in AgentClient(http, url, "secret").follow("/v1/events", {"after": "0"}):
+                found.append((kind, row["number"], len(row.get("text", ""))))
+    assert found == [("large", 1, 1_000_000), ("small", 2, 0)]
 
 
 async def test_agent_with_tls_is_verified_by_the_ca_of_the_front(tmp_path: Path) -> None:
