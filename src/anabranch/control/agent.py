@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar
 from anabranch.broker.coordinators.runtime.failpoints import CRASH_STATUS
 from anabranch.control.actions import ActionRefused
 from anabranch.control.agent_actions import ProcessActions
-from anabranch.control.agent_address import AgentAddress, register
+from anabranch.control.agent_address import AgentAddress, pid_namespace, register
 from anabranch.control.agent_rules import refuse_unsupported
 from anabranch.control.decisions import Decisions
 from anabranch.control.events import Events
@@ -85,7 +85,7 @@ class ControlledNode:
         `url` is the address of the agent for other machines.
         """
         self.node_id = settings.node_id
-        self._address = AgentAddress(self.node_id, url, os.getpid(), socket.gethostname())
+        self._address = AgentAddress(self.node_id, url, os.getpid(), socket.gethostname(), pid_namespace())
         self.events = Events()
         self._known = KnownNodes(self.node_id)
         self._crash_at = settings.crash_at

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.controller.zk import paths
@@ -30,11 +31,21 @@ class AgentAddress:
     pid: int
     host: str
     """The name of the machine on which the process runs."""
+    pid_namespace: str = ""
+    """The namespace in which `pid` is a process: each container has its own."""
+
+
+def pid_namespace() -> str:
+    """The namespace of this process's id; empty where the kernel has none."""
+    with contextlib.suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink())
+    return ""
 
 
 def encode(address: AgentAddress) -> bytes:
     """Encode the body of an address znode."""
-    return json.dumps({"url": address.url, "pid": address.pid, "host": address.host}).encode()
+    row = {"url": address.url, "pid": address.pid, "host": address.host, "pid_namespace": address.pid_namespace}
+    return json.dumps(row).encode()
 
 
 def decode(path: str, data: bytes) -> AgentAddress:
@@ -43,7 +54,9 @@ def decode(path: str, data: bytes) -> AgentAddress:
     if not name.isdecimal():
         raise MalformedZnode(path, "its name should be a node id")
     body = Body.parse(path, data)
-    return AgentAddress(int(name), body.text("url"), body.integer("pid"), body.text("host"))
+    return AgentAddress(
+        int(name), body.text("url"), body.integer("pid"), body.text("host"), body.text("pid_namespace", "")
+    )
 
 
 async def register(session: ZkSession, address: AgentAddress) -> None:

@@ -11,7 +11,7 @@ from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import NoAuth
 
-ONE = AgentAddress(1, "http://127.0.0.1:9190", 4711, "box")
+ONE = AgentAddress(1, "http://127.0.0.1:9190", 4711, "box", "pid:[4026531836]")
 
 
 def test_decode_returns_what_was_encoded() -> None:

@@ -1,7 +1,7 @@
 """A node that no launcher started, as a front finds it: by its agent's address in ZooKeeper, and its process.
 
-The front signals only processes of its own machine and user. It starts a node again only by the launcher that has
-started it before.
+The front signals only processes of its own machine, process namespace and user. It starts a node again only by the
+launcher that has started it before.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.cluster.processes import STOP_TIMEOUT_S, is_stopped
 from anabranch.control.actions import ActionRefused
+from anabranch.control.agent_address import pid_namespace
 
 if TYPE_CHECKING:
     from anabranch.control.agent_address import AgentAddress
@@ -48,8 +49,8 @@ class DiscoveredNode:
 
     @property
     def is_local(self) -> bool:
-        """Whether its process is one of this machine."""
-        return self._known.host == socket.gethostname()
+        """Whether its process is one of this machine, and its id means this process here."""
+        return self._known.host == socket.gethostname() and self._known.pid_namespace == pid_namespace()
 
     @property
     def running(self) -> bool:
@@ -67,6 +68,11 @@ class DiscoveredNode:
     @property
     def refusal(self) -> str:
         """Why this front cannot signal its process; empty if it can."""
+        if not self.is_local and self._known.host == socket.gethostname():
+            return (
+                f"node {self.node_id} and this front have other process ids, as in containers: signals would reach "
+                "another process; start both with the host's process ids (`pid: host` in Compose)"
+            )
         if not self.is_local:
             return (
                 f"node {self.node_id} runs on {self._known.host}, and this front on {socket.gethostname()}: "
@@ -84,8 +90,9 @@ class DiscoveredNode:
         """Send its process a signal. Raises ActionRefused for a process of another machine or user."""
         if reason := self.refusal:
             raise ActionRefused(reason)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._known.pid, number)
+        if self._is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._known.pid, number)
 
     async def kill(self) -> None:
         """Send SIGKILL, and wait for the end."""

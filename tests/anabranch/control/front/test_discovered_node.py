@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch.control.actions import ActionRefused
-from anabranch.control.agent_address import AgentAddress
+from anabranch.control.agent_address import AgentAddress, pid_namespace
 from anabranch.control.front.discovered_node import DiscoveredNode
 
 SLEEPS = "import signal; print(1, flush=True); signal.pause()"
 
 
 def address(pid: int, host: str | None = None) -> AgentAddress:
-    return AgentAddress(node_id=2, url="http://127.0.0.1:1", pid=pid, host=host or socket.gethostname())
+    return AgentAddress(2, "http://127.0.0.1:1", pid, host or socket.gethostname(), pid_namespace())
 
 
 @asynccontextmanager
@@ -61,7 +61,8 @@ async def test_process_id_that_has_passed_to_another_program_is_not_the_node() -
         node = DiscoveredNode(address(one.pid), "127.0.0.1", 9092)
         assert not node.running
         await node.kill()
-        assert one.returncode is None
+        one.terminate()
+        assert await one.wait() == -signal.SIGTERM, "nobody else has ended it"
 
 
 async def test_new_address_is_a_new_process() -> None:
@@ -72,6 +73,20 @@ async def test_new_address_is_a_new_process() -> None:
         assert node.running
         node.on_found(None)  # its session has expired; the process runs on
         assert node.running and node.address is None
+
+
+async def test_node_of_another_container_is_not_signalled_although_its_machine_has_the_same_name() -> None:
+    """Its process id is that of another process here: often of the front itself."""
+    async with process("node") as one:
+        elsewhere = AgentAddress(2, "http://127.0.0.1:1", one.pid, socket.gethostname(), "pid:[1]")
+        node = DiscoveredNode(elsewhere, "127.0.0.1", 9092)
+        assert node.running and not node.frozen
+        with pytest.raises(ActionRefused, match="node 2 and this front have other process ids, as in containers"):
+            await node.kill()
+        node.on_found(None)
+        assert not node.running, "by its address, and not by the process that has its id here"
+        one.terminate()
+        assert await one.wait() == -signal.SIGTERM
 
 
 async def test_node_of_another_machine_is_not_signalled() -> None:
