@@ -106,6 +106,9 @@ class ClusterMetadata:
     cluster_id: str | None = None
     lineages: Mapping[bytes, Lineage] = field(default_factory=dict)
     """The newest known lineage per topic id; kept while responses lack the topic."""
+    vanished: Mapping[str, Topic] = field(default_factory=dict)
+    """Topics that a response said to be unknown, as they were before: the node may have just started, and the next one
+    may be a stale node, whose old leaders must not come back."""
     awaited_epochs: Mapping[tuple[str, bytes, int], int] = field(default_factory=dict)
     """Leader epochs that others have seen, newer than in `topics`: topic, topic id, partition -> epoch (KIP-320)."""
 
@@ -173,7 +176,7 @@ class ClusterMetadata:
             return replace(self, errors={})
         topics = {} if complete else dict(self.topics)
         errors: dict[str, ErrorCode] = {}
-        lineages = dict(self.lineages)
+        lineages, vanished = dict(self.lineages), dict(self.vanished)
         for answered in response.topics:
             name = answered.name
             if name is None:
@@ -185,9 +188,12 @@ class ClusterMetadata:
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     ErrorCode.UNKNOWN_TOPIC_ID,
                 ):
-                    topics.pop(name, None)
+                    gone = topics.pop(name, None)
+                    if gone is not None and gone.topic_id != ZERO_UUID:
+                        vanished[name] = gone
                 continue
-            topics[name] = _merge(answered, name, self.topics.get(name), lineages)
+            known = vanished.pop(name, None) or self.topics.get(name)
+            topics[name] = _merge(answered, name, known, lineages)
         awaited = {
             (name, topic_id, index): epoch
             for (name, topic_id, index), epoch in self.awaited_epochs.items()
@@ -208,6 +214,7 @@ class ClusterMetadata:
             controller_id=response.controller_id,
             cluster_id=response.cluster_id or self.cluster_id,
             lineages=lineages,
+            vanished=vanished,
             awaited_epochs=awaited,
         )
 

@@ -132,6 +132,26 @@ def test_leader_of_older_epoch_is_ignored() -> None:
     assert metadata.leader("t", 0) == 2
 
 
+@pytest.mark.parametrize(
+    ("topic_id", "epoch"),
+    [
+        pytest.param(ID, 5, id="the same topic"),
+        pytest.param(b"j" * 16, 4, id="another topic of its name"),
+        pytest.param(bytes(16), 4, id="brokers without topic ids"),
+    ],
+)
+def test_leader_of_older_epoch_is_ignored_although_a_node_did_not_know_the_topic(topic_id: bytes, epoch: int) -> None:
+    """Seed 2591: a node had just started, and the next to answer was stale. Its log was shorter than the position."""
+    first = ID if topic_id == b"j" * 16 else topic_id
+    metadata = after(
+        response(topic(partition(0, leader=2, epoch=5), topic_id=first)),
+        response(topic(topic_id=first, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
+    )
+    assert metadata.leader("t", 0) == NO_LEADER
+    found = metadata.update(response(topic(partition(0, leader=1, epoch=4), topic_id=topic_id)), complete=False)
+    assert (found.leader_epoch("t", 0), dict(found.vanished)) == (epoch, {})
+
+
 def test_unlisted_leader_counts_as_no_leader() -> None:
     metadata = after(response(topic(partition(0, leader=3))))
     assert metadata.leader("t", 0) == NO_LEADER
