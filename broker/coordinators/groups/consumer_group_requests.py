@@ -187,13 +187,17 @@ class ConsumerGroupRequests:
         """Convert an empty group for a joining classic member; return whether it is classic now. Raises KafkaError."""
         group = slot.group
         assert isinstance(group, ConsumerGroup | StreamsGroup), f"{slot.group_id} uses another protocol"
+        classic = ClassicGroup(slot.group_id, self._runtime.table.limits, self._runtime.rng)
+        classic.generation = group.epoch  # generations are never reused, not after a failover either
+        classic.state_since_ms = self._runtime.clock_ms()
+        key = encode_key(GroupMetadataKey(group=slot.group_id))
 
         def on_appended(_first_offset: int) -> None:
             group.dead = True
-            slot.group = ClassicGroup(slot.group_id, self._runtime.table.limits, self._runtime.rng)
-            slot.group.generation = group.epoch  # generations are never reused
+            slot.group = classic
 
-        await slot.write(self._runtime.journal, slot.tombstones(), GROUP_ERRORS, appended=on_appended)
+        records = [*slot.tombstones(), (key, encode_group(classic.snapshot({})))]
+        await slot.write(self._runtime.journal, records, GROUP_ERRORS, appended=on_appended)
         return not isinstance(slot.group, ConsumerGroup | ShareGroup | StreamsGroup)
 
     async def expire(self, slot: GroupEntry) -> None:

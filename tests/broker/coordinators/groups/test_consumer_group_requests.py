@@ -386,6 +386,21 @@ async def test_empty_consumer_group_becomes_a_classic_group() -> None:
         assert world.groups(1).offsets.of("g").offset_of((TOPIC, 0)) == 5
 
 
+async def test_generations_continue_if_the_coordinator_fails_before_a_group_that_became_classic_has_one() -> None:
+    """Seed 2663: the group began at 0 again, and a frozen member's generation was that of two owners."""
+    async with wired() as wire:
+        world = wire.world
+        connection = await wire.connect()
+        await connection.call(beat("a"))
+        await connection.call(beat("a", -1))
+        joined = await connection.call(join_request(), version=3)
+        assert joined.generation_id == 3
+        await world.restart(1)
+        await world.coordinate(1)
+        group = world.groups(1).group("g")
+        assert isinstance(group, ClassicGroup) and (group.generation, len(group.members)) == (2, 0)
+
+
 async def test_no_partition_is_gated_when_all_members_support_gates() -> None:
     async with wired(2) as wire:
         world = wire.world
