@@ -466,6 +466,9 @@ class Node:
         if event is not SessionEvent.EXPIRED:
             return
         self._expired = session
+        broker = self.services.broker
+        if broker is not None and broker.groups.built is not None:
+            broker.groups.built.step_down()
         if self._joined is session and not self._stopping:
             self._renewal = supervised_task(self._renew(), f"renewal-{self.settings.node_id}", self._give_up)
 

@@ -116,6 +116,7 @@ class ReplicaManager:
         self.refused_batches: Counter[str] = Counter()
         """Topic -> client batches with another generation than their partition's."""
         self._on_leader: list[LeaderListener] = []
+        self._on_confirmed: list[LeaderListener] = []
         self._on_resign: list[ResignListener] = []
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -146,6 +147,10 @@ class ReplicaManager:
     def on_leader(self, listener: LeaderListener) -> None:
         """Call `listener(topic, index, leader_epoch)` whenever this broker leads a partition under a new epoch."""
         self._on_leader.append(listener)
+
+    def on_confirmed(self, listener: LeaderListener) -> None:
+        """Call `listener(topic, index, leader_epoch)` when a controller names this broker's leadership again."""
+        self._on_confirmed.append(listener)
 
     def on_resign(self, listener: ResignListener) -> None:
         """Call `listener(topic, index)` whenever this broker does not lead a partition, or no longer."""
@@ -333,6 +338,12 @@ class ReplicaManager:
         verdict = partition.check_leader_and_isr(state, topic_id)
         answer = lost_data_check.check_lost_data(partition, state, self.settings.node_id, verdict)
         if verdict is not ErrorCode.NONE or (answer is not verdict and state.leader == self.settings.node_id):
+            if partition.is_leader and (state.leader, state.leader_epoch) == (
+                partition.leader_id,
+                partition.leader_epoch,
+            ):
+                for listener in self._on_confirmed:
+                    listener(topic, partition.index, partition.leader_epoch)
             return answer
         if key not in self._partitions:
             self._hosted.add(partition)

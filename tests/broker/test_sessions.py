@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.clients.consumer.consumer import Consumer
 from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkSession
@@ -77,3 +78,25 @@ async def test_node_with_expired_session_registers_again_and_recovers_its_replic
         assert stored == (0, 1)
         while b"before" not in await fetch(cluster, "t", at=await leader(cluster, "t")):
             pass
+
+
+async def test_groups_of_a_node_with_expired_session_are_closed_until_the_controller_names_it_again() -> None:
+    """Another broker may coordinate them since (seed 2573); here it is the only one, and leads on."""
+    async with Cluster(1) as cluster:
+        await create(cluster, "t", replicas=1)
+        async with Consumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id="g") as reader:
+            while not reader.assignment():
+                await reader.getmany(timeout_ms=100)
+            (node,) = cluster.nodes.values()
+            broker = node.services.broker
+            assert broker is not None and broker.groups.built is not None
+            shards = broker.groups.built.table.leadership.shards
+            assert shards
+            cluster.zookeeper.expire(node.session)  # type: ignore[arg-type]
+            while shards:  # noqa: ASYNC110  # until the node has heard of it
+                await asyncio.sleep(0)
+            await produce(cluster, "t", b"after", at=1)
+            while not any((await reader.getmany(timeout_ms=100)).values()):
+                pass
+            while not shards:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

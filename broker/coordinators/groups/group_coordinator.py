@@ -137,6 +137,7 @@ class GroupCoordinator:
         self.streamers = StreamsGroupRequests(self, MetadataTopics(metadata))
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)
+        replicas.on_confirmed(self.on_leader)
         replicas.on_resign(self.table.leadership.on_resign)
         metadata.on_gone(self.on_topics_gone)
         for partition in replicas.partitions():
@@ -149,6 +150,14 @@ class GroupCoordinator:
         self.alarm.stop()
         await self.background.stop()
         await self.gates.stop()
+
+    def step_down(self) -> None:
+        """Coordinate no group until the controller confirms that this broker leads its partition, or makes it leader.
+
+        The broker's session has expired. Another one may coordinate the groups since, and have removed members: a
+        heartbeat that is answered here would let such a member go on.
+        """
+        self.table.leadership.close_all()
 
     def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
         """Load a partition of `__consumer_offsets` that this broker now leads. The first one starts the timer."""

@@ -74,6 +74,11 @@ class Leadership(Generic[Shard]):
         if topic == self._journal.topic:
             self._close(partition, ErrorCode.NOT_COORDINATOR)
 
+    def close_all(self) -> None:
+        """Close all shards; what this broker still leads is loaded when it hears so again."""
+        for partition in list(self.shards):
+            self._close(partition, ErrorCode.NOT_COORDINATOR)
+
     def stop(self) -> None:
         """Close all shards, which rejects their waiting requests, and open no more."""
         self._stopped = True

@@ -215,6 +215,30 @@ async def test_members_and_offsets_survive_their_coordinator() -> None:
         await first.close()
 
 
+@pytest.mark.parametrize("confirmed", ["by the same leader epoch", "by a new one"])
+async def test_broker_whose_session_has_expired_confirms_no_member_until_it_is_confirmed(confirmed: str) -> None:
+    """Seed 2573: it had been frozen, answered a heartbeat, and the member delivered a record that was another's."""
+    async with group_world() as world:
+        connection = await connect(world)
+        member = await join_alone(connection)
+        world.groups(1).step_down()
+        assert (await connection.call(heartbeat_request(*member))).error_code == ErrorCode.NOT_COORDINATOR
+        if confirmed == "by a new one":
+            await world.coordinate(1)
+        else:
+            await world.tell("__consumer_offsets", 0)
+        await until(lambda: not world.groups(1).table.leadership.loading)
+        assert (await connection.call(heartbeat_request(*member))).error_code == 0
+        await connection.close()
+
+
+async def test_broker_that_follows_coordinates_nothing_when_it_hears_that_again() -> None:
+    async with group_world(brokers=2) as world:
+        await world.coordinate(2)
+        await world.tell("__consumer_offsets", 0)
+        assert world.groups(1).table.leadership.shards == {}
+
+
 async def test_pending_requests_are_refused_when_the_coordinator_moves() -> None:
     async with group_world(brokers=2) as world:
         connection, other, third = await connect(world), await connect(world), await connect(world)
