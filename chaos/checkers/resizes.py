@@ -151,19 +151,19 @@ def b20_unaffected_touched(history: History) -> Iterator[str]:
     """A resize changes, fences, refuses or gates a partition whose keys it does not move (I13)."""
     affected = _affected(history)
     windows = _windows(history)
-    last: dict[Place, tuple[int, int, tuple[int, ...], int, bool]] = {}
+    last: dict[tuple[Place, str], tuple[int, int, tuple[int, ...], int, bool]] = {}
     for state in history.states:
-        topic, index = state.place
+        topic, index = (state.place[0], state.topic_id), state.place[1]
         now = (state.leader_epoch, state.leader, state.isr, state.generation, state.sealed)
-        before = last.get(state.place)
-        last[state.place] = now
+        before = last.get((state.place, state.topic_id))
+        last[state.place, state.topic_id] = now
         if before is None:
             continue
-        if state.generation != before[3] and index not in affected.get((topic, state.generation), {index}):
+        if state.generation != before[3] and index not in affected.get((*topic, state.generation), {index}):
             yield f"{state.place} goes to generation {state.generation}, which does not move its keys"
         if before[0] < now[0] and before[1:] == now[1:]:
             for began, ended, generation in windows.get(topic, ()):
-                if began < state.order < ended and index not in affected[topic, generation]:
+                if began < state.order < ended and index not in affected[*topic, generation]:
                     yield f"{state.place} is fenced in epoch {now[0]} by a resize that does not move its keys"
     for refusal in history.resizes.refused:
         lineage = history.lineage(refusal.place[0])
@@ -256,20 +256,22 @@ def b24_outsider_let_in(history: History) -> Iterator[str]:
             yield f"{one.node} lets a batch without a generation into {one.place}, generation {one.generation}"
 
 
-def _affected(history: History) -> dict[tuple[str, int], frozenset[int]]:
-    """Return (topic, generation) -> the partitions whose keys it moves, by the plans."""
+def _affected(history: History) -> dict[tuple[str, str, int], frozenset[int]]:
+    """Return (topic, its id, generation) -> the partitions whose keys it moves, by the plans."""
     return {
-        (row.topic, row.plan[0]): frozenset(linear_hashing.affected_partitions(row.base, row.plan[1], row.plan[2]))
+        (row.topic, row.topic_id, row.plan[0]): frozenset(
+            linear_hashing.affected_partitions(row.base, row.plan[1], row.plan[2])
+        )
         for row in history.resizes.topics
         if row.plan is not None
     }
 
 
-def _windows(history: History) -> dict[str, list[tuple[int, int, int]]]:
-    """Return the period of each plan: from, to, generation."""
-    windows: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+def _windows(history: History) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
+    """Return the period of each plan of a topic and its id: from, to, generation."""
+    windows: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
     for row in history.resizes.topics:
-        known = windows[row.topic]
+        known = windows[row.topic, row.topic_id]
         if known and known[-1][1] == _OPEN and (row.plan is None or row.plan[0] != known[-1][2]):
             known[-1] = (known[-1][0], row.order, known[-1][2])
         if row.plan is not None and (not known or known[-1][2] != row.plan[0]):

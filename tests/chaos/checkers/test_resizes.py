@@ -188,6 +188,17 @@ def _(s: Story, index: int) -> None:  # 2 -> 3 moves keys of partition 0 only
     s.serves(("t", index), 1, 1)
 
 
+@case.pair("B20 unaffected-touched", "t", "an earlier one")
+def _(s: Story, topic_id: str) -> None:
+    """A topic of this name was deleted, whose first resize moved other keys (seed 2876)."""
+    s.state(place=("t", 1))
+    topic(s, 0, 2, (1, 2, 3))
+    s.history.resizes.topics[-1].topic_id = topic_id
+    s.serves(("t", 1), 1, 1)
+    for state in s.history.states:
+        state.topic_id = "t"
+
+
 @case.pair("B20 unaffected-touched", 3, 4)
 def _(s: Story, count: int) -> None:
     s.state(place=Q)
