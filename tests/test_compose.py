@@ -50,10 +50,13 @@ class Compose:
 
 
 @contextmanager
-def composed(file: Path, environment: Mapping[str, str], *services: str) -> Iterator[Compose]:
-    """Start services of a file, by default all, and remove them with their volumes."""
+def composed(
+    file: Path, environment: Mapping[str, str], *services: str, overlay: Path | None = None
+) -> Iterator[Compose]:
+    """Start services of a file, by default all, and remove them with their volumes. `overlay`: another file over it."""
     project = f"anabranch-{adjacent_free_ports(1)}"
     words = [*compose_command(), "--project-name", project, "--file", str(file)]
+    words += () if overlay is None else ("--file", str(overlay))
     compose = Compose(words, environment)
     try:
         compose.run(*UP, *services)
@@ -221,3 +224,31 @@ def test_compose_of_processes_is_resized_after_its_controller_was_killed() -> No
         compose.run("run", "--rm", "-T", "admin", "topics", "alter", "flights", "--partitions", "6")
         admin = RunningCluster(f"127.0.0.1:{ports['PORT_2']}").admin
         assert len(admin.describe_topic("flights").partitions) == 6
+
+
+def test_nodes_in_containers_of_their_own_are_killed_and_frozen_by_their_front() -> None:
+    """Docker starts a killed node again, as another process; the front finds it, and gives it its rules."""
+    compose_command()
+    built_image("anabranch")
+    built_image("anabranch-jvm", "Dockerfile.jvm")
+    names = ("PORT_1", "PORT_2", "PORT_3", "SPARE_PORT", "ZOOKEEPER_PORT", "CONTROL_PORT")
+    ports = {name: str(port) for port, name in enumerate(names, adjacent_free_ports(len(names)))}
+    overlay = ROOT / "deploy/compose.control.yml"
+    with composed(ROOT / "docker-compose.yml", ports, "front", overlay=overlay) as compose:
+        wait_healthy(compose, "front")
+        servers = ",".join(f"127.0.0.1:{ports[name]}" for name in names[:3])
+        kafka = RunningCluster(servers, ControlClient(f"http://127.0.0.1:{ports['CONTROL_PORT']}"))
+        assert sorted(row["node"] for row in kafka.control.state()["nodes"] if row["running"]) == [1, 2, 3, 100]
+        topic = kafka.topic("orders", partitions=3, replication=3)
+        rule = kafka.faults.add(api="Produce", topic=topic, brokers=[2], error="NOT_ENOUGH_REPLICAS", name="starved")
+        before = compose.state("broker-2")["State"]["Pid"]
+        kafka.nodes[2].kill()
+        kafka.control.wait_for(topic=topic, isr="1,3", timeout_s=120)
+        kafka.control.wait_for(topic=topic, isr="1,2,3", timeout_s=240)
+        assert compose.state("broker-2")["State"]["Pid"] != before
+        assert "waiting_for" not in rule.row()
+        with kafka.nodes[3].frozen():
+            kafka.control.wait_for(topic=topic, isr="1,2", timeout_s=120)
+        kafka.control.wait_for(topic=topic, isr="1,2,3", timeout_s=120)
+        kinds = [(one["kind"], one.get("node")) for one in kafka.control.events()]
+        assert {("node killed", 2), ("node frozen", 3), ("node thawed", 3)} <= set(kinds)

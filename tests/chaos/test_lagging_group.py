@@ -90,11 +90,12 @@ async def test_report_names_owner_gate_process_and_exchanges(tmp_path: Path) -> 
 async def test_report_on_a_group_without_members_says_so(tmp_path: Path) -> None:
     group = MemberGroup("none", "true", "", tmp_path)
     group.log.write_text("broken\n")
+    group.file.write_text(json.dumps({"key": "k", "sequence": 0, "partition": 1, "offset": 4}) + "\n")
+    group.look()  # partition 1 is delivered to its end
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         lines = await described(admin, group)
     assert lines == [
         "the group cannot be read: KafkaError(<ErrorCode.GROUP_ID_NOT_FOUND: 69>, 'none')",
         f"{TOPIC}-0 is assigned to no member: delivered to 0 of {EACH}, committed nothing",
-        f"{TOPIC}-1 is assigned to no member: delivered to 0 of 5, committed nothing",
         "printed last: broken",
     ]

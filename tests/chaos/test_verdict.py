@@ -31,6 +31,11 @@ def test_event_counts_the_violations_of_both_judges_and_has_the_first() -> None:
     assert (event["passed"], event["violations"], event["first"]) == (False, 2, ["A1: lost"])
 
 
+def test_run_in_which_only_the_judge_found_something_does_not_pass() -> None:
+    event = verdict([], [KILL], ("gone",)).event()
+    assert (event["passed"], event["violations"], event["first"]) == (False, 1, ["gone"])
+
+
 def test_run_without_faults_does_not_pass() -> None:
     assert not verdict([], []).event()["passed"]
 
