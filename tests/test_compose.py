@@ -239,7 +239,7 @@ def test_nodes_in_containers_of_their_own_are_killed_and_frozen_by_their_front()
         servers = ",".join(f"127.0.0.1:{ports[name]}" for name in names[:3])
         kafka = RunningCluster(servers, ControlClient(f"http://127.0.0.1:{ports['CONTROL_PORT']}"))
         assert sorted(row["node"] for row in kafka.control.state()["nodes"] if row["running"]) == [1, 2, 3, 100]
-        topic = kafka.topic("orders", partitions=3, replication=3)
+        topic = kafka.topic("orders", partitions=3, replicas=3)
         rule = kafka.faults.add(api="Produce", topic=topic, brokers=[2], error="NOT_ENOUGH_REPLICAS", name="starved")
         before = compose.state("broker-2")["State"]["Pid"]
         kafka.nodes[2].kill()
