@@ -80,7 +80,7 @@ async def requests_us(requests: int) -> dict[tuple[int, str], tuple[float, float
         for kind in kinds
     ]
     async with Cluster(1, seed=random.randrange(1 << 30)) as cluster:
-        paths = await opened(cluster, messages)
+        paths = await opened(cluster.nodes[1], cluster.bootstrap_servers, messages)
         for kind, path in zip(kinds, paths, strict=True):
             looked = believed = float("inf")
             for _ in range(ROUNDS):

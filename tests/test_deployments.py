@@ -20,6 +20,7 @@ from anabranch.testing.containers import adjacent_free_ports
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = [ROOT / "docker-compose.yml", *sorted((ROOT / "deploy").glob("compose.*.yml"))]
+OVERLAY = ROOT / "deploy/compose.control.yml"
 IMAGES = [ROOT / "Dockerfile", ROOT / "Dockerfile.jvm"]
 
 
@@ -43,8 +44,17 @@ def services(path: Path) -> dict[str, dict[str, Any]]:
 def test_commands_of_compose_files_can_be_given(path: Path) -> None:
     for service in services(path).values():
         parse(service["command"])
-        build = service["build"]
-        assert (path.parent / build["context"] / build.get("dockerfile", "Dockerfile")).is_file()
+        if path != OVERLAY:
+            build = service["build"]
+            assert (path.parent / build["context"] / build.get("dockerfile", "Dockerfile")).is_file()
+
+
+def test_overlay_needs_no_image_but_those_of_the_file_below() -> None:
+    below = services(ROOT / "docker-compose.yml")
+    for name, service in services(OVERLAY).items():
+        assert "build" not in service and service.get("image") in (None, below["broker-1"]["image"])
+        assert service["pid"] == "host"
+        assert name == "front" or service["command"][: len(below[name]["command"])] == below[name]["command"]
 
 
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)

@@ -83,10 +83,14 @@ async def test_unknown_nodes_are_refused() -> None:
 
 
 async def _until(on: object, kind: str):  # type: ignore[no-untyped-def]
-    async for one in on.events.follow(0):  # type: ignore[attr-defined]
-        yield one
-        if one.kind == kind:
-            return
+    seen = 0
+    while True:
+        await on.events.wait_after(seen)  # type: ignore[attr-defined]
+        for one in on.events.after(seen):  # type: ignore[attr-defined]
+            seen = one.number
+            yield one
+            if one.kind == kind:
+                return
 
 
 async def test_clock_of_a_node_is_shifted_until_a_reset() -> None:

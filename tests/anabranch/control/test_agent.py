@@ -16,6 +16,7 @@ from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.clients.connection import Connection
 from anabranch.control.agent import ControlledNode
+from anabranch.control.agent_address import pid_namespace
 from anabranch.control.control_error import ControlError
 from anabranch.controller.zk.memory import MemorySession
 from anabranch.faults.dispatcher import FaultInjectingDispatcher
@@ -124,7 +125,8 @@ async def test_address_is_in_zookeeper_without_the_token_and_again_after_the_ses
         path = "/anabranch/control/1"
         before = on.node.session
         data, stat = await before.get(path)
-        assert json.loads(data) == {"url": on.url, "pid": os.getpid(), "host": socket.gethostname()}
+        shown = {"url": on.url, "pid": os.getpid(), "host": socket.gethostname(), "pid_namespace": pid_namespace()}
+        assert json.loads(data) == shown
         assert stat.ephemeral_owner == before.session_id
         joined = asyncio.Event()
 

@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from anabranch.controller.zk.memory import MemoryZooKeeper
-from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, SessionExpired, Stat, WatchEvent
+from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, SessionExpired, WatchEvent
 
 
 async def test_watch_in_flight_is_not_delivered_after_close() -> None:
@@ -95,48 +95,3 @@ async def test_stalled_client_gets_its_watches_when_it_continues() -> None:
     await asyncio.sleep(0)
     assert seen == [WatchEvent(None, "lost")]
     assert events[-1] is SessionEvent.EXPIRED
-
-
-async def test_slow_connection_delays_requests_and_responses_and_keeps_their_order() -> None:
-    server = MemoryZooKeeper()
-    slow, quick = await server.connect(), await server.connect()
-    await quick.create("/w", b"old")
-    seen: list[object] = []
-    await slow.get("/w", seen.append)
-    delay_s = 0.02
-    server.delay(slow, delay_s)
-    assert slow.delay_s == delay_s
-    begun = asyncio.get_running_loop().time()
-    reads = [asyncio.create_task(slow.get("/w")) for _ in range(3)]
-    await asyncio.sleep(0)
-    await quick.set("/w", b"new")
-    for read in reads:
-        data, _ = await read
-        seen.append(data)
-    assert [one.kind if isinstance(one, WatchEvent) else one for one in seen] == ["changed", *[b"new"] * 3]
-    assert asyncio.get_running_loop().time() - begun >= 2 * delay_s
-
-
-@pytest.mark.parametrize("end", ["resumed", "suspended", "expired", "closed"])
-async def test_what_is_under_way_on_a_slow_connection_arrives_at_its_end(end: str) -> None:
-    server = MemoryZooKeeper()
-    zk, writer = await server.connect(), await server.connect()
-    await writer.create("/w")
-    seen: list[WatchEvent] = []
-    await zk.get("/w", seen.append)
-    server.delay(zk, 3600.0)
-    await writer.set("/w", b"x")
-    asking = asyncio.create_task(zk.exists("/w"))
-    await asyncio.sleep(0)
-    assert seen == [] and not asking.done()
-    async with asyncio.timeout(10):
-        if end == "closed":
-            await zk.close()
-        else:
-            {"resumed": lambda one: server.delay(one, 0), "suspended": server.suspend, "expired": server.expire}[end](
-                zk
-            )
-        (outcome,) = await asyncio.gather(asking, return_exceptions=True)
-    expected = {"suspended": ConnectionLoss, "expired": ConnectionLoss, "closed": SessionExpired}
-    assert isinstance(outcome, expected.get(end, Stat))
-    assert [one.kind for one in seen] == ([] if end == "closed" else ["changed"])
