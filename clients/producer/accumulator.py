@@ -373,12 +373,15 @@ class Accumulator:
         self._missing(batch.queue.topic, batch.records, error)
         self._on_resolved(batch.queue, batch.records)
 
+    def _give_up(self, batch: Batch) -> None:
+        """Wait no longer for the outcome of a transmitted batch."""
+        batch.queue.unresolved.remove(batch)
+        batch.queue.give_up = self.config.enable_idempotence
+
     def _fail_unknown(self, batch: Batch) -> None:
         """Fail a batch that a removed partition may have stored: its records may have been read."""
-        queue = batch.queue
-        queue.unresolved.remove(batch)
-        queue.give_up = self.config.enable_idempotence
-        where = f"{queue.topic.name}-{queue.index}"
+        self._give_up(batch)
+        where = f"{batch.queue.topic.name}-{batch.queue.index}"
         text = f"{where} was merged away and removed before it responded: nobody can tell whether it stored the records"
         self._fail_batch(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
@@ -428,8 +431,7 @@ class Accumulator:
         for queue in list(self._active):
             for batch in [one for one in queue.unresolved if self._give_up_at(one.created_at) <= now]:
                 reason = self.why_late(queue, batch, now)
-                queue.unresolved.remove(batch)
-                queue.give_up = self.config.enable_idempotence
+                self._give_up(batch)
                 self._fail_expired(queue, batch, reason)
             while queue.waiting and self._give_up_at(queue.waiting[0].created_at) <= now:
                 reason = self.why_late(queue, queue.waiting[0], now)

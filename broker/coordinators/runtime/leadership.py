@@ -74,16 +74,15 @@ class Leadership(Generic[Shard]):
         if topic == self._journal.topic:
             self._close(partition, ErrorCode.NOT_COORDINATOR)
 
-    def close_all(self) -> None:
+    def close_all(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Close all shards; what this broker still leads is loaded when it hears so again."""
         for partition in list(self.shards):
-            self._close(partition, ErrorCode.NOT_COORDINATOR)
+            self._close(partition, error)
 
     def stop(self) -> None:
         """Close all shards, which rejects their waiting requests, and open no more."""
         self._stopped = True
-        for partition in list(self.shards):
-            self._close(partition, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.close_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     @property
     def loading(self) -> bool:

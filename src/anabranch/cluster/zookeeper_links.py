@@ -64,7 +64,7 @@ class ZooKeeperLinks:
 
     def delay_s(self, node_id: int) -> float:
         """By how much a node's traffic is late, in each direction."""
-        return sum(one.delay_s for one in self._delays.get(node_id, ())[:1])
+        return self._delays[node_id][0].delay_s if node_id in self._delays else 0.0
 
     def delay(self, node_id: int, delay_s: float) -> None:
         """Delay the traffic of a node in both directions, until `heal`; replaces an earlier delay."""
