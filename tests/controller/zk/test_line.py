@@ -53,3 +53,22 @@ async def test_what_is_under_way_on_a_slow_connection_arrives_at_its_end(end: st
     expected = {"suspended": ConnectionLoss, "expired": ConnectionLoss, "closed": SessionExpired}
     assert isinstance(outcome, expected.get(end, Stat))
     assert [one.kind for one in seen] == ([] if end == "closed" else ["changed"])
+
+
+@pytest.mark.parametrize("end", ["resumed", "suspended", "expired", "closed"])
+async def test_response_under_way_on_a_slow_connection_arrives_at_its_end(end: str) -> None:
+    server = MemoryZooKeeper()
+    zk = await server.connect()
+    asking = asyncio.create_task(zk.exists("/"))
+    await asyncio.sleep(0)  # the request is sent
+    server.delay(zk, 3600.0)
+    await asyncio.sleep(0)  # it is executed
+    assert not asking.done()
+    async with asyncio.timeout(10):
+        if end == "closed":
+            await zk.close()
+        else:
+            {"resumed": lambda one: server.delay(one, 0), "suspended": server.suspend, "expired": server.expire}[end](
+                zk
+            )
+        assert isinstance(await asking, Stat)

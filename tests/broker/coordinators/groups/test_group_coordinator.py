@@ -235,7 +235,11 @@ async def test_broker_whose_session_has_expired_confirms_no_member_until_it_is_c
 async def test_broker_that_follows_coordinates_nothing_when_it_hears_that_again() -> None:
     async with group_world(brokers=2) as world:
         await world.coordinate(2)
+        heard: list[int] = []
+        for one, broker in world.brokers.items():
+            broker.services.replicas.on_confirmed(lambda *_, one=one: heard.append(one))
         await world.tell("__consumer_offsets", 0)
+        assert heard == [2]
         assert world.groups(1).table.leadership.shards == {}
 
 
