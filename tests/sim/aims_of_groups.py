@@ -17,6 +17,7 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponse,
 )
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from anabranch.protocol.registry import api_of
 from tests.sim.aims import aim
 from tests.sim.aims_of_disks import within
@@ -52,6 +53,55 @@ async def member_sleeps(schedule: Any) -> bool:
         cluster.loop.thaw(process)
     await asyncio.sleep(0.5)
     return taken
+
+
+@aim(
+    "a coordinator sleeps past its session, and a member reaches no other broker",
+    {**SLEEPING, "fault_s": 10.0, "spares": 1, "slow": 0.0, "write_pause_s": 0.1, "rebalance_timeout_ms": 12_000},
+)
+async def coordinator_sleeps(schedule: Any) -> bool:
+    """Another broker coordinates the group meanwhile, and gives the member's partitions to another member.
+
+    The coordinator that resumes does not hear from the controller, and the member is about to hand out what it has.
+    """
+    cluster, reader = schedule.cluster, schedule.rng.choice(schedule.readers)
+    intervals_ms = reader.commit_intervals_ms
+    await _restart(
+        schedule, reader, commit_intervals_ms=(60_000,)
+    )  # a commit would show the member that it is replaced
+    process, reader.block_s, came_about = reader.process, 10.0, False
+    if await within(schedule, 3, lambda: reader.blocked) and reader.process is process:
+        node, controller = cluster.leader(CONSUMER_OFFSETS_TOPIC, 0), cluster.active_controller()
+        if node == controller:
+            cluster.expire_session(node)
+        elif node in cluster.machines:
+            came_about = await _replaced_unheard(schedule, reader, node)
+    reader.block_s = 0.0
+    reader.woken.set()
+    await asyncio.sleep(0.5)
+    cluster.network.heal_all()
+    await _restart(schedule, reader, commit_intervals_ms=intervals_ms)
+    return came_about
+
+
+async def _replaced_unheard(schedule: Any, reader: Reader, node: int) -> bool:
+    """Put the coordinator and the member in a world of their own until another coordinator has replaced the member."""
+    cluster, session = schedule.cluster, reader.consumer._session
+    host, held, known = cluster.machines[node].host, reader.at_hand, len(cluster.history.read_starts)
+    cluster.tell(f"{host} sleeps; {reader.identity} has records of {sorted(held)}, and reaches no other")
+    cluster.partition([reader.host], [one.host for one in cluster.machines.values() if one.host != host])
+    cluster.network.block(cluster.machines[cluster.active_controller()].host, host)
+    cluster.freeze(node)
+    cluster.expire_session(node)
+
+    def taken() -> bool:
+        rows = cluster.history.read_starts[known:]
+        return any(one.place in held and one.consumer != reader.identity for one in rows)
+
+    came_about = await within(schedule, 4, taken)
+    cluster.thaw(node)
+    await within(schedule, 1.9, lambda: session.membership.may_commit(session._clock_s()))
+    return came_about
 
 
 @aim(
@@ -129,7 +179,7 @@ async def static_member_is_replaced(schedule: Any) -> bool:
     """The sleeper has records at hand, and wakes up within its session; the next one has read beyond them."""
     cluster, rng = schedule.cluster, schedule.rng
     reader = rng.choice(schedule.readers)
-    await _name(schedule, reader)
+    await _restart(schedule, reader, instance_id=f"{reader.name}-instance", session_timeout_ms=LONG_SESSION_MS)
     process, reader.block_s = reader.process, 0.05
     if not await within(schedule, 4, lambda: reader.blocked) or reader.process is not process:
         reader.block_s = 0.0
@@ -159,7 +209,7 @@ async def static_member_restarts(schedule: Any) -> bool:
     """Its partitions wait for it. A classic one may as well die; one of KIP-848 may come back as another instance."""
     cluster, rng = schedule.cluster, schedule.rng
     reader = rng.choice(schedule.readers)
-    await _name(schedule, reader)
+    await _restart(schedule, reader, instance_id=f"{reader.name}-instance", session_timeout_ms=LONG_SESSION_MS)
     if not await within(schedule, 4, lambda: bool(reader.consumer.assignment())):
         return False
     held, known = {tuple(one) for one in reader.consumer.assignment()}, len(cluster.history.read_starts)
@@ -179,11 +229,12 @@ async def static_member_restarts(schedule: Any) -> bool:
     )
 
 
-async def _name(schedule: Any, reader: Any) -> None:
-    """Restart a reader as a static member."""
+async def _restart(schedule: Any, reader: Reader, **settings: Any) -> None:
+    """Restart a reader with other settings, and wait for its assignment."""
     if reader.alive:
         reader.kill()
-    reader.instance_id, reader.session_timeout_ms = f"{reader.name}-instance", LONG_SESSION_MS
+    for name, value in settings.items():
+        setattr(reader, name, value)
     reader.consumer = None
     await asyncio.sleep(0.1)
     reader.start()

@@ -7,6 +7,7 @@ record what they asked and what they heard.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
@@ -216,6 +217,8 @@ class Reader(Application):
         self.block_s = 0.0
         """For how long to do nothing, as soon as there are records at hand that the application has not been given."""
         self.blocked = False
+        self.woken = asyncio.Event()
+        """Ends that."""
 
     async def run(self) -> None:
         while not self.stopping:
@@ -290,7 +293,9 @@ class Reader(Application):
                 )
         if self.block_s and self.at_hand:
             self.blocked = True
-            await asyncio.sleep(self.block_s)
+            self.woken.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.woken.wait(), self.block_s)
             self.blocked, self.block_s = False, 0.0
         elif self.rng.random() < self.slow:
             await asyncio.sleep(self.rng.random() * 2)  # a slow application

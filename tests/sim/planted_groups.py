@@ -8,6 +8,7 @@ from anabranch.broker.coordinators.classic_groups import group_machine
 from anabranch.broker.coordinators.classic_groups.members import Members
 from anabranch.broker.coordinators.consumer_groups import departure
 from anabranch.broker.coordinators.consumer_groups.member import STATIC_LEAVE
+from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
 from anabranch.broker.replication.replica_manager import ReplicaManager
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.consumer.core import ConsumerCore
@@ -86,3 +87,14 @@ def away_for_ever(planter: Planter) -> None:
         original(decision, [one for one in members if one.epoch != STATIC_LEAVE])
 
     original = planter.replace(departure, "remove_members", remove_members)
+
+
+@plant(
+    "found: a broker whose session has expired goes on coordinating groups",
+    aim="a coordinator sleeps past its session, and a member reaches no other broker",
+)
+def coordinator_without_session(planter: Planter) -> None:
+    def step_down(coordinator: Any) -> None:
+        """Go on."""
+
+    planter.replace(GroupCoordinator, "step_down", step_down)
