@@ -62,7 +62,8 @@ class Page:
 
     def scheme(self, name: str) -> None:
         """Like light or dark."""
-        told = {"features": [{"name": "prefers-color-scheme", "value": name}]}
+        features = {"prefers-color-scheme": name, "prefers-reduced-motion": "reduce"}  # motion keeps a processor busy
+        told = {"features": [{"name": key, "value": value} for key, value in features.items()]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", told)
 
     def open(self, view: str = "cluster") -> None:

@@ -71,8 +71,10 @@ export const store = {
   },
 };
 
+const DRAWN_EVERY_MS = 100; // a busy cluster has an event per frame: ten drawings a second are enough
 const listeners = new Set();
 let drawing = 0;
+let drawn = -DRAWN_EVERY_MS;
 
 export function onChange(listener) {
   listeners.add(listener);
@@ -81,12 +83,14 @@ export function onChange(listener) {
 
 export function changed() {
   store.version++;
-  if (!drawing) {
-    drawing = requestAnimationFrame(() => {
-      drawing = 0;
-      for (const one of listeners) one();
-    });
-  }
+  if (drawing) return;
+  drawing = setTimeout(() => requestAnimationFrame(draw), Math.max(0, drawn + DRAWN_EVERY_MS - performance.now()));
+}
+
+function draw() {
+  drawing = 0;
+  drawn = performance.now();
+  for (const one of listeners) one();
 }
 
 function hear(at) {

@@ -17,15 +17,13 @@ export function Timeline() {
 
   useEffect(() => {
     let frame = 0;
-    let last = 0;
-    const draw = (when) => {
-      frame = requestAnimationFrame(draw);
-      if (when - last < 100) return; // ten times a second is smooth enough for a strip
-      last = when;
-      paint(canvas.current, width);
+    const draw = () => (frame = requestAnimationFrame(() => paint(canvas.current, width)));
+    const timer = setInterval(draw, 100); // ten times a second is smooth enough for a strip
+    draw();
+    return () => {
+      clearInterval(timer);
+      cancelAnimationFrame(frame);
     };
-    frame = requestAnimationFrame(draw);
-    return () => cancelAnimationFrame(frame);
   }, [width]);
 
   const moment = (event) => {
