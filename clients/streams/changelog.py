@@ -3,7 +3,7 @@
 Partition p of a store's changelog is the store of task p, record by record. Every instance that needs the store reads
 it: one that takes the task over, one that keeps a standby, and one whose new task got its first content from elsewhere.
 *Marks* are the runtime's own records among them: they note that state has arrived from, or left for, other partitions
-in a resize.
+in a resize, and the stream time that closes windows.
 
 Invariant: everything committed below `Checkpoint.offset` is in the store on disk, and nothing uncommitted is. A task
 knows the offsets of its own writes, and need not read those again; but others write to its changelog too, when keys
@@ -25,6 +25,7 @@ MARK_HEADERS: Final[tuple[tuple[str, bytes | None], ...]] = ((MARK_HEADER, b""),
 _MARK_PREFIX: Final = b"\xff\xffanabranch/"
 _ARRIVED: Final = _MARK_PREFIX + b"arrived/"
 _DEPARTED: Final = _MARK_PREFIX + b"departed"
+_TIME: Final = _MARK_PREFIX + b"time/"
 MISPLACED: Final = _MARK_PREFIX + b"misplaced"
 """The mark of a store that has had a record in another partition than its key's; its value identifies the record."""
 NOTHING: Final = -1
@@ -43,6 +44,16 @@ def arrived_mark(source: int, generation: int) -> tuple[bytes, bytes]:
 def departed_mark(generation: int) -> tuple[bytes, bytes]:
     """Return the mark for a complete departure: all keys that left up to `generation` are handed over."""
     return _DEPARTED, b"%d" % generation
+
+
+def time_mark(partition: int, stream_time_ms: int) -> tuple[bytes, bytes]:
+    """Return the mark for the stream time that the task of a partition has observed, with these windows."""
+    return _TIME + b"%d" % partition, b"%d" % stream_time_ms
+
+
+def observed_time(rows: Mapping[bytes, bytes]) -> int:
+    """Return the highest stream time of a store's marks: its task's own, and those that came with keys; -1 if none."""
+    return max((int(value) for key, value in rows.items() if key.startswith(_TIME)), default=-1)
 
 
 def is_mark(headers: Collection[tuple[str, bytes | None]]) -> bool:

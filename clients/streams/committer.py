@@ -24,7 +24,15 @@ from anabranch.clients.producer.producer import Producer
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.clients.producer.transaction_errors import AbortableError, FatalError
 from anabranch.clients.streams import state_handover
-from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
+from anabranch.clients.streams.changelog import (
+    MARK_HEADERS,
+    Marks,
+    arrived_mark,
+    changelog_topic,
+    departed_mark,
+    observed_time,
+    time_mark,
+)
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
 from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
 from anabranch.clients.streams.task_effects import Commit, Departure
@@ -58,7 +66,7 @@ class Delivery:
     rows: dict[bytes, bytes]
     receipts: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
     mark: Mapping[bytes, bytes] = field(default_factory=dict)
-    """The mark of the complete delivery; empty before that."""
+    """The marks of the complete delivery; empty before that."""
     stayed: int = 0
     """Number of keys that did not leave, in one of the deliveries of a store."""
 
@@ -354,18 +362,23 @@ class Committer:
         topic = changelog_topic(self._application_id, name)
         await self._topics.prepare(topic, 1 + max(targets))
         await producer.wait_for_partitions(topic, 1 + max(targets))
-        ways, kept = state_handover.leaving(departure.lineage, opened, store.items(), murmur2, room)
+        record_key = task.subtopology.record_key
+        ways, kept = state_handover.leaving(
+            departure.lineage, opened, store.items(), lambda key: murmur2(record_key(name, key)), room
+        )
         deliveries = [Delivery(name, task.id.subtopology, target, rows) for target, rows in ways.items()]
         for way in deliveries:
             for key, value in way.rows.items():
                 store.put(key, None)
                 way.receipts.append(await producer.send(topic, value, key, partition=way.target))
             if kept is not None:
-                mark, generation = arrived_mark(task.id.partition, opened.generation)
-                way.mark = {mark: generation}
-                way.receipts.append(
-                    await producer.send(topic, generation, mark, partition=way.target, headers=MARK_HEADERS)
-                )
+                way.mark = dict([arrived_mark(task.id.partition, opened.generation)])
+                if (stream_time_ms := observed_time(store.marks)) >= 0:
+                    way.mark |= dict([time_mark(task.id.partition, stream_time_ms)])
+                for key, mark in way.mark.items():
+                    way.receipts.append(
+                        await producer.send(topic, mark, key, partition=way.target, headers=MARK_HEADERS)
+                    )
         if kept is not None:
             store.marks.update([departed_mark(opened.generation)])
             deliveries[0].stayed = kept

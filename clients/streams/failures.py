@@ -45,6 +45,8 @@ class Failures:
         self.dead_letter_topic = dead_letter_topic
         self.dropped = 0
         """Number of skipped or dead-lettered records."""
+        self.late = 0
+        """Number of times that a record came after its window had closed."""
 
     @property
     def undoing(self) -> bool:

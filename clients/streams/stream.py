@@ -1,8 +1,9 @@
 """The steps of an application on a stream of records, and on a table of the latest value of each key.
 
 Each method adds one step to the graph, and returns its result. Keys are bytes and decide the partition. A step that
-changes keys (`map`, `flat_map`, `select_key`) must be followed by `repartition` before a store is used. Pure; source:
-KStream and KTable of Kafka Streams.
+changes keys (`map`, `flat_map`, `select_key`) must be followed by `repartition` before a store is used. Behind a
+windowed aggregation keys are `Windowed`, so functions are typed as if keys were anything. Pure; source: KStream and
+KTable of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any, Self
 
 from anabranch.clients.streams.serdes import BYTES, JSON, Serde
 from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, pass_on
+from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
+from anabranch.clients.streams.windows import Windows
 from anabranch.protocol.suggestion import suggest_arguments
 
 
@@ -28,7 +31,7 @@ class Stream:
         self._graph = graph
         self._node = node
 
-    def filter(self, keep: Callable[[bytes | None, Any], bool]) -> Stream:
+    def filter(self, keep: Callable[[Any, Any], bool]) -> Stream:
         """Let some records pass.
 
         Args:
@@ -43,7 +46,7 @@ class Stream:
 
         return self._then(Node(bind, label="filter"))
 
-    def split(self, *predicates: Callable[[bytes | None, Any], bool]) -> tuple[Stream, ...]:
+    def split(self, *predicates: Callable[[Any, Any], bool]) -> tuple[Stream, ...]:
         """Divide the records among streams: each record goes to that of the first predicate that holds.
 
         Args:
@@ -81,7 +84,7 @@ class Stream:
             one._graph.add(one._node, merged)
         return Stream(self._graph, merged)
 
-    def peek(self, look: Callable[[bytes | None, Any], object]) -> Stream:
+    def peek(self, look: Callable[[Any, Any], object]) -> Stream:
         """Call a function for each record, such as one that logs or counts, and change nothing.
 
         Args:
@@ -134,7 +137,7 @@ class Stream:
 
         return self._then(Node(bind, label="flat_map_values"))
 
-    def map(self, change: Callable[[bytes | None, Any], KeyValue]) -> Stream:
+    def map(self, change: Callable[[Any, Any], KeyValue]) -> Stream:
         """Change key and value of each record. `repartition` comes before the next store: new keys belong elsewhere.
 
         Args:
@@ -145,7 +148,7 @@ class Stream:
         """
         return self._with_new_keys("map", lambda key, value: (change(key, value),))
 
-    def select_key(self, choose: Callable[[bytes | None, Any], bytes | None]) -> Stream:
+    def select_key(self, choose: Callable[[Any, Any], bytes | None]) -> Stream:
         """Give each record another key. `repartition` comes before the next store: new keys belong elsewhere.
 
         Args:
@@ -156,7 +159,7 @@ class Stream:
         """
         return self._with_new_keys("select_key", lambda key, value: ((choose(key, value), value),))
 
-    def flat_map(self, change: Callable[[bytes | None, Any], Iterable[KeyValue]]) -> Stream:
+    def flat_map(self, change: Callable[[Any, Any], Iterable[KeyValue]]) -> Stream:
         """Make any number of records of each, under any keys. `repartition` comes before the next store.
 
         Args:
@@ -251,6 +254,22 @@ class Stream:
             value=value,
         )
 
+    def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_WINDOW_UPDATE) -> WindowedStream[Stream]:
+        """Divide the records of each key into windows of time, by their timestamps, to be aggregated.
+
+        A window closes when stream time, the highest timestamp of the task's records here, has passed its end and its
+        grace period. Later records of it are left out and counted (`Streams.late`). Stream time is state, like windows:
+        a crash, a rebalance or a resize opens no closed window.
+
+        Args:
+            windows: `TimeWindows` or `SessionWindows`.
+            emit: Whether every change of a window is handed on, or its result once, when it has closed.
+
+        Returns:
+            What `aggregate`, `count` and `reduce` are called on.
+        """
+        return WindowedStream(self._with_windowed_keys, windows, emit)
+
     def join(self, table: Table, joined: Callable[[Any, Any], Any], *, left: bool = False) -> Stream:
         """Join each record with the row that a table has for its key when the record is processed.
 
@@ -283,7 +302,7 @@ class Stream:
 
     def process(
         self,
-        step: Callable[[Context, bytes | None, Any, Handler], None],
+        step: Callable[[Context, Any, Any, Handler], None],
         *,
         stores: Sequence[str] = (),
         timers: Sequence[Timer] = (),
@@ -325,7 +344,7 @@ class Stream:
         self._graph.add_sink(self._node, topic, value)
         return self
 
-    def _with_new_keys(self, label: str, change: Callable[[bytes | None, Any], Iterable[KeyValue]]) -> Stream:
+    def _with_new_keys(self, label: str, change: Callable[[Any, Any], Iterable[KeyValue]]) -> Stream:
         def bind(context: Context, forward: Handler) -> Handler:
             def each(key: bytes | None, value: Any) -> None:
                 for pair in change(key, value):
@@ -334,6 +353,9 @@ class Stream:
             return each
 
         return self._then(Node(bind, label=label, changes_keys=True))
+
+    def _with_windowed_keys(self, node: Node) -> Stream:
+        return self._then(node)._then(Node(pass_on, label="windowed keys", changes_keys=True))
 
     def _then(self, node: Node) -> Stream:
         return Stream(self._graph, self._graph.add(self._node, node))

@@ -275,6 +275,11 @@ class Streams:
         return self._manager.failures.dropped
 
     @property
+    def late(self) -> int:
+        """The number of times that a record came after its window had closed, including failed transactions."""
+        return self._manager.failures.late
+
+    @property
     def moves(self) -> Moves:
         """How much state has moved with its keys from here."""
         return self._committer.moves

@@ -29,6 +29,8 @@ from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.timers import Fire, TaskTimers
 from anabranch.clients.streams.topology_graph import INTERNAL, Clock, Subtopology, internal_name
+from anabranch.clients.streams.window_store import WindowStore
+from anabranch.clients.streams.windows import Windowed, Windows
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers
 from anabranch.protocol.topic_partition import TopicPartition
@@ -100,6 +102,7 @@ class Task:
         self.headers: Headers = ()
         self.now_ms = -1
         self._timers: dict[str, TaskTimers] = {}
+        self._windows: list[WindowStore] = []
         self.processed = 0
         self.fired = False
         """Whether timers were called since the last commit."""
@@ -131,6 +134,15 @@ class Task:
     def add_timers(self, name: str, clock: Clock, fire: Fire) -> None:
         """Add timers to the task, before it runs."""
         self._timers[name] = TaskTimers(self.stores[name], clock, fire)
+
+    def add_windows(self, name: str, windows: Windows) -> WindowStore:
+        """Keep windows in one of the task's stores, before it runs."""
+        self._windows.append(WindowStore(self.stores[name], self.id.partition, windows))
+        return self._windows[-1]
+
+    def drop_late(self, window: Windowed) -> None:
+        """Count a record that came after its window had closed."""
+        self._failures.late += 1
 
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Send a record."""
@@ -200,6 +212,8 @@ class Task:
     def _take_outputs(self) -> list[Output]:
         for store in self.stores.values():
             store.keep()
+        for windows in self._windows:
+            windows.note_time()
         sent, self.outputs = self.outputs, []
         return sent
 
@@ -222,6 +236,8 @@ class Task:
         self._sent_before = len(self.outputs)
         for store in self.stores.values():
             store.begin()
+        for windows in self._windows:
+            windows.begin()
 
     def _drop(self, record: ConsumerRecord, error: Exception) -> None:
         """Undo the effects of a failed record that does not end the instance."""
@@ -236,6 +252,8 @@ class Task:
         del self.outputs[self._sent_before :]
         for store in self.stores.values():
             store.undo()
+        for windows in self._windows:
+            windows.undo()
 
     @property
     def cut_off(self) -> bool:
@@ -338,6 +356,8 @@ class Task:
             store.checkpoint.read_to(store.checkpoint.offset)
         for timers in self._timers.values():
             timers.load()
+        for windows in self._windows:
+            windows.load()
         self.state = State.RUNNING
 
     def doubt(self, store: str) -> None:

@@ -17,6 +17,8 @@ from typing import Any, Final, Protocol
 
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
+from anabranch.clients.streams.window_store import WindowStore
+from anabranch.clients.streams.windows import Windowed, Windows, encode_key
 from anabranch.protocol.records.record import Headers
 from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.protocol.topic_name import is_legal
@@ -29,8 +31,8 @@ INTERNAL: Final = "\0"
 class Handler(Protocol):
     """A function that handles a record: `forward(key, value)` hands it on to the next steps."""
 
-    def __call__(self, key: bytes | None, value: Any, /) -> None:
-        """Handle a record: its key and its decoded value."""
+    def __call__(self, key: Any, value: Any, /) -> None:
+        """Handle a record: its key, as bytes, `Windowed` or None, and its decoded value."""
 
 
 class Store(Protocol):
@@ -93,6 +95,12 @@ class Context(Protocol):
     def add_timers(self, name: str, clock: Clock, fire: Callable[[bytes, int], None]) -> None:
         """Have a function called with key and time of each due timer; `Stream.process` does it."""
 
+    def add_windows(self, name: str, windows: Windows) -> WindowStore:
+        """Keep windows in a store that the step has named; `WindowedStream` does it."""
+
+    def drop_late(self, window: Windowed) -> None:
+        """Count a record that came after its window had closed."""
+
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Send a record; to an internal topic if the name begins with INTERNAL."""
 
@@ -131,11 +139,13 @@ class Node:
     label: str = ""
     """What it does, for `Built.describe`."""
     children: list[Node] = field(default_factory=list)
-    route: Callable[[bytes | None, Any], int] | None = None
+    route: Callable[[Any, Any], int] | None = None
     """Chooses the child that gets a record, by index; without it every child does."""
     stores: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
     """Those stores that no other step names; only joins read them."""
+    key_suffixes: Mapping[str, int] = field(default_factory=dict)
+    """The number of bytes that keys of a store have behind the record's key, where they have some."""
     joins: bool = False
     left: bool = False
     """Whether it is a join that records without a key pass."""
@@ -154,6 +164,13 @@ class Subtopology:
     sources: tuple[str, ...]
     stores: tuple[str, ...]
     roots: Mapping[str, Node]
+    key_suffixes: Mapping[str, int] = field(default_factory=dict)
+    """The number of bytes that keys of a store have behind the record's key, where they have some."""
+
+    def record_key(self, store: str, key: bytes) -> bytes:
+        """Return the record's key of a key in a store: it decides where the entry belongs."""
+        suffix = self.key_suffixes.get(store, 0)
+        return key[:-suffix] if suffix else key
 
     def bind(self, context: Context) -> dict[str, Handler]:
         """Create the steps of one task: source topic -> the handler of a record's key and raw value."""
@@ -214,7 +231,7 @@ class Graph:
 
         def bind(context: Context, forward: Handler) -> Handler:
             emit, encode = context.emit, value.encode
-            return lambda key, row: emit(topic, key, None if row is None else encode(row))
+            return lambda key, row: emit(topic, encode_key(key), None if row is None else encode(row))
 
         return self.add(parent, Node(bind, label=f"sink {topic.removeprefix(INTERNAL)}"))
 
@@ -260,7 +277,10 @@ def build(graph: Graph, application_id: str) -> Built:
     for index, connected in enumerate(_connected_sources(roots)):
         named = {internal_name(application_id, root.topic) if root.internal else root.topic: root for root in connected}
         stores = sorted({store for root in connected for store in _stores(root)})
-        built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named))
+        suffixes = {
+            store: size for root in connected for node in _reachable(root) for store, size in node.key_suffixes.items()
+        }
+        built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named, suffixes))
     written = {
         internal_name(application_id, name): tuple(
             sorted({topic for one in built if _writes(one, node) for topic in one.sources})
@@ -331,8 +351,8 @@ def _check_stores(roots: Sequence[Node]) -> None:
             stores = sorted(_stores(changing))
             if stores:
                 raise ValueError(
-                    f"keys are changed (map, flat_map) before the store {stores[0]!r}, and records stay with the task "
-                    "of their old key: put `repartition` between them, or keep the keys with map_values"
+                    f"keys are changed (map, flat_map, windows) before the store {stores[0]!r}, and records stay with "
+                    "the task of their old key: put `repartition` between them, or keep the keys with map_values"
                 )
 
 

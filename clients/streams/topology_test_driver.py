@@ -182,6 +182,11 @@ class TopologyTestDriver:
             for row in sent
         ]
 
+    @property
+    def late(self) -> int:
+        """The number of times that a record came after its window had closed."""
+        return self._failures.late
+
     # state
 
     def store(self, name: str) -> StateStore:

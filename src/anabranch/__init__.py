@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.clients.streams.topology import Topology
     from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Store, Timer, Timers
+    from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
+    from anabranch.clients.streams.windows import SessionWindows, TimeWindows, Windowed
     from anabranch.clients.topic_admin import NewTopic
     from anabranch.cluster.in_process import Cluster
     from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -46,6 +48,7 @@ _HOMES = {
     "ConsumerMetrics": "clients.consumer.metrics",
     "ConsumerRecord": "clients.consumer.delivery",
     "Context": "clients.streams.topology_graph",
+    "Emit": "clients.streams.windowed_stream",
     "ErrorCode": "protocol.errors",
     "FatalError": "clients.producer.transaction_errors",
     "Handler": "clients.streams.topology_graph",
@@ -59,6 +62,7 @@ _HOMES = {
     "ProducerMetrics": "clients.producer.metrics",
     "RecordMetadata": "clients.producer.queues",
     "Serde": "clients.streams.serdes",
+    "SessionWindows": "clients.streams.windows",
     "StickyPartitioner": "clients.producer.partitioner",
     "Store": "clients.streams.topology_graph",
     "Stream": "clients.streams.stream",
@@ -67,11 +71,14 @@ _HOMES = {
     "StreamsError": "clients.streams.streams_errors",
     "TEXT": "clients.streams.serdes",
     "Table": "clients.streams.stream",
+    "TimeWindows": "clients.streams.windows",
     "Timer": "clients.streams.topology_graph",
     "Timers": "clients.streams.topology_graph",
     "TopicPartition": "protocol.topic_partition",
     "Topology": "clients.streams.topology",
     "Undecodable": "clients.streams.serdes",
+    "Windowed": "clients.streams.windows",
+    "WindowedStream": "clients.streams.windowed_stream",
 }
 
 __all__ = [
@@ -88,6 +95,7 @@ __all__ = [
     "ConsumerMetrics",
     "ConsumerRecord",
     "Context",
+    "Emit",
     "ErrorCode",
     "FatalError",
     "Handler",
@@ -100,6 +108,7 @@ __all__ = [
     "ProducerMetrics",
     "RecordMetadata",
     "Serde",
+    "SessionWindows",
     "StickyPartitioner",
     "Store",
     "Stream",
@@ -107,11 +116,14 @@ __all__ = [
     "StreamsConfig",
     "StreamsError",
     "Table",
+    "TimeWindows",
     "Timer",
     "Timers",
     "TopicPartition",
     "Topology",
     "Undecodable",
+    "Windowed",
+    "WindowedStream",
 ]
 
 

@@ -5,7 +5,8 @@ output as 1, 2, 3, ... with nothing left out, repeated or out of order, up to th
 and output are one. Instances are the real `Streams`, with their stores in a real directory; killing one leaves there
 what its last write left.
 
-    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats | --timers]
+    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats]
+                                                           [--timers | --windows]
 """
 
 from __future__ import annotations
@@ -316,6 +317,7 @@ def play(
     joins: bool = False,
     repeats: bool = False,
     timers: bool = False,
+    windows: bool = False,
     tell: bool = False,
 ) -> tuple[int, list[str], Counter[str]]:
     """One schedule: what is wrong, and what happened."""
@@ -324,6 +326,7 @@ def play(
     from tests.sim.streaming_removals import Removals
     from tests.sim.streaming_repeats import Repeats
     from tests.sim.streaming_timers import Timers
+    from tests.sim.streaming_windows import Windows
 
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
         if removals or (joins and seed % 2):
@@ -336,6 +339,8 @@ def play(
             schedule = Repeats(seed, where, resizes=resizes)
         elif timers:
             schedule = Timers(seed, where, resizes=resizes)
+        elif windows:
+            schedule = Windows(seed, where, resizes=resizes)
         else:
             schedule = Removals(seed, where) if removals else Streaming(seed, where, resizes=resizes)
         violations = schedule.run()
@@ -358,8 +363,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--joins", action="store_true", help="join two topics, and resize one after the other")
     parser.add_argument("--repeats", action="store_true", help="process at least once, instead of exactly once")
     parser.add_argument("--timers", action="store_true", help="set a timer for each record, too")
+    parser.add_argument("--windows", action="store_true", help="count in windows of time and sessions")
     options = parser.parse_args(arguments)
-    kind = {name: getattr(options, name) for name in ("resizes", "removals", "joins", "repeats", "timers")}
+    kind = {name: getattr(options, name) for name in ("resizes", "removals", "joins", "repeats", "timers", "windows")}
     return run_schedules(partial(play, **kind), options)
 
 

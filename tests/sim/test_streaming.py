@@ -1,7 +1,7 @@
 """A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3 without gaps.
 
 The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, `--joins`,
-`--repeats` and `--timers`.
+`--repeats`, `--timers` and `--windows`.
 """
 
 from __future__ import annotations
@@ -92,3 +92,11 @@ def test_timers_fire_once_each_through_crashes_and_resizes() -> None:
     _, violations, happened = play(2, timers=True)  # finds timers that are not indexed, fire twice, or do not move
     assert not violations, "python -m tests.sim.streaming --timers 2"
     assert happened["silences"] and happened["keys moved"]
+
+
+@pytest.mark.parametrize("seed", [2, 4], ids=["short grace period", "long grace period"])
+def test_windows_close_once_with_all_their_records_through_crashes_and_resizes(seed: int) -> None:
+    """These find stream time that is forgotten or does not move, windows that are not indexed, or stay behind."""
+    _, violations, happened = play(seed, windows=True)
+    assert not violations, f"python -m tests.sim.streaming --windows {seed}"
+    assert happened["windows closed"] > 100 and happened["keys moved"]

@@ -9,12 +9,14 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.*;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.*;
 import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.test.TestRecord;
 
 public class StreamsRuns {
@@ -40,6 +42,7 @@ public class StreamsRuns {
         config.put(StreamsConfig.APPLICATION_ID_CONFIG, "app");
         config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "nowhere:1");
         config.put("default.dsl.store", "in_memory");
+        config.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_WINDOWED_AGGREGATION, 0L);
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         config.put(StreamsConfig.STATE_DIR_CONFIG, System.getProperty("java.io.tmpdir") + "/runs-" + ProcessHandle.current().pid());
         ObjectNode answer = JSON.createObjectNode();
@@ -99,6 +102,15 @@ public class StreamsRuns {
             case "reduce" -> streams.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
                     .reduce((one, other) -> "" + Math.max(number(one), number(other)), Materialized.with(TEXT, TEXT))
                     .toStream());
+            case "window_count" -> streams.put(out, text(inTimeWindows(of, step).count(kept(Serdes.Long()))).mapValues(StreamsRuns::shown));
+            case "window_reduce" -> streams.put(out, text(inTimeWindows(of, step).reduce(
+                    (one, other) -> other == null ? one : last(one + other), kept(TEXT))));
+            case "session_count" -> streams.put(out, text(inSessions(of, step).count()).mapValues(StreamsRuns::shown));
+            case "session_sum" -> streams.put(out, text(inSessions(of, step).aggregate(
+                    () -> "0",
+                    (key, value, sum) -> "" + (number(sum) + (value == null ? 0 : number(value))),
+                    (key, one, other) -> "" + (number(one) + number(other)),
+                    Materialized.with(TEXT, TEXT))));
             case "join" -> streams.put(
                     out,
                     step.get("left").asBoolean()
@@ -110,6 +122,44 @@ public class StreamsRuns {
             }
             default -> throw new IllegalArgumentException(step.toString());
         }
+    }
+
+    static TimeWindowedKStream<String, String> inTimeWindows(KStream<String, String> of, JsonNode step) {
+        Duration size = Duration.ofMillis(step.get("size").asLong());
+        long advance = step.get("advance").asLong();
+        TimeWindows windows = TimeWindows.ofSizeAndGrace(size, Duration.ofMillis(step.get("grace").asLong()));
+        return of.groupByKey(Grouped.with(TEXT, TEXT))
+                .windowedBy(advance == 0 ? windows : windows.advanceBy(Duration.ofMillis(advance)))
+                .emitStrategy(emit(step));
+    }
+
+    static SessionWindowedKStream<String, String> inSessions(KStream<String, String> of, JsonNode step) {
+        return of.groupByKey(Grouped.with(TEXT, TEXT))
+                .windowedBy(SessionWindows.ofInactivityGapAndGrace(
+                        Duration.ofMillis(step.get("size").asLong()), Duration.ofMillis(step.get("grace").asLong())))
+                .emitStrategy(emit(step));
+    }
+
+    /** Stores that forget nothing: with the retention by default, a jump of time loses the results of closed windows. */
+    static <V, S extends StateStore> Materialized<String, V, S> kept(Serde<V> values) {
+        return Materialized.<String, V, S>with(TEXT, values).withRetention(Duration.ofDays(1));
+    }
+
+    static EmitStrategy emit(JsonNode step) {
+        return step.get("closes").asBoolean() ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate();
+    }
+
+    static <V> KStream<String, V> text(KTable<Windowed<String>, V> table) {
+        return table.toStream().selectKey(
+                (key, value) -> key.key() + "@" + key.window().start() + "-" + key.window().end());
+    }
+
+    static String shown(Long count) {
+        return count == null ? null : "" + count;
+    }
+
+    static String last(String text) {
+        return text.substring(Math.max(0, text.length() - 15));
     }
 
     static String joined(String value, String row) {

@@ -19,6 +19,8 @@ from anabranch.clients.streams.serdes import TEXT
 from anabranch.clients.streams.stream import Stream, Table
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
+from anabranch.clients.streams.windowed_stream import Emit
+from anabranch.clients.streams.windows import SessionWindows, TimeWindows
 from tests.clients.streams.oracle import ask, driver_jars_or_skip
 
 pytestmark = pytest.mark.kafka_jars
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.kafka_jars
 TOPOLOGIES: Final = int(os.environ.get("ANABRANCH_TOPOLOGIES", "300"))
 RECORDS: Final = 40
 AGGREGATIONS: Final = ("count", "sum", "reduce")
+WINDOWED: Final = ("window_count", "window_reduce", "session_count", "session_sum")
 Step = dict[str, Any]
 
 
@@ -69,9 +72,11 @@ class Program:
         rng = self.rng
         of = rng.choice(list(self.streams))
         strays = self.streams[of]
+        windowed = () if of in self.aggregated else WINDOWED  # which go by timestamps
         op = rng.choice(
             ["filter", "map_values", "flat_map_values", "select_key", "repartition", "peek", "merge", "split"]
             + [*AGGREGATIONS, "join"] * 2
+            + [*windowed]
         )
         match op:
             case "select_key":
@@ -91,10 +96,21 @@ class Program:
                     self.aggregated |= set(ways)
             case "count" | "sum" | "reduce":
                 self.add(op, of=self.at_home(of), store=f"store-{next(self._names)}")
+            case "window_count" | "window_reduce":
+                size = rng.randint(1, 60)
+                advance = rng.choice([0, rng.randint(1, size)])
+                self.windowed(op, of, size=size, advance=advance)
+            case "session_count" | "session_sum":
+                self.windowed(op, of, size=rng.randint(1, 30))
             case "join":
                 self.add(op, of=self.at_home(of), **{"with": "rows"}, left=rng.random() < 0.5)
             case _:
                 self.add(op, of=of, n=rng.randint(2, 4), strays=strays)
+
+    def windowed(self, op: str, of: str, **arguments: int) -> None:
+        """A windowed aggregation: its keys are text, so that both sides write them alike."""
+        store, grace, closes = f"store-{next(self._names)}", self.rng.choice([0, 7, 50]), self.rng.random() < 0.5
+        self.add(op, of=self.at_home(of), store=store, grace=grace, closes=closes, strays=True, **arguments)
 
     def records(self) -> list[tuple[str, str | None, str | None, int]]:
         """Input for it, with some late timestamps, records without key and deletions."""
@@ -163,10 +179,41 @@ def behind(of: Stream, step: Step, streams: dict[str, Stream], tables: dict[str,
             return of.aggregate(step["store"], lambda: "0", summed, value=TEXT)
         case "reduce":
             return of.reduce(step["store"], lambda one, other: str(max(int(one), int(other))), value=TEXT)
+        case "window_count" | "window_reduce" | "session_count" | "session_sum":
+            return windowed(of, step).map(lambda window, value: (b"%s@%d-%d" % window, value))
         case "join":
             return of.join(tables[step["with"]], joined, left=step["left"])
         case other:
             raise ValueError(other)
+
+
+def windowed(of: Stream, step: Step) -> Stream:
+    emit = Emit.ON_WINDOW_CLOSE if step["closes"] else Emit.ON_WINDOW_UPDATE
+    windows: TimeWindows | SessionWindows
+    if step["op"].startswith("window"):
+        windows = TimeWindows(step["size"], step["advance"], step["grace"])
+    else:
+        windows = SessionWindows(step["size"], step["grace"])
+    records = of.windowed_by(windows, emit=emit)
+    match step["op"]:
+        case "window_reduce":
+            return records.reduce(
+                step["store"], lambda one, other: one if other is None else (one + other)[-15:], value=TEXT
+            )
+        case "session_sum":
+            return records.aggregate(
+                step["store"], lambda: "0", lambda key, value, total: added(total, value), merge=merged, value=TEXT
+            )
+        case _:
+            return records.count(step["store"]).map_values(lambda count: None if count is None else str(count))
+
+
+def added(total: str, value: str | None) -> str:
+    return str(int(total) + int(value or 0))
+
+
+def merged(key: bytes, one: str, other: str) -> str:
+    return added(one, other)
 
 
 def summed(key: bytes, value: str, total: str) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 from anabranch.clients.streams.stream import Stream
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_graph import INTERNAL
+from anabranch.clients.streams.windows import SessionWindows, TimeWindows
 from tests.clients.streams.test_topology import run
 
 
@@ -94,3 +95,16 @@ def test_store_or_repartition_with_invalid_topic_name_is_refused_at_build(name: 
     for topology in (counting, repartitioned):
         with pytest.raises(ValueError, match="invalid topic name"):
             topology.build("app")
+
+
+def test_entry_of_a_window_belongs_to_the_key_of_its_records() -> None:
+    """A resize moves it with them."""
+    topology = Topology()
+    records = topology.stream("in")
+    records.count("plain")
+    records.windowed_by(TimeWindows(10)).count("tumbling")
+    records.windowed_by(SessionWindows(10)).count("sessions")
+    (part,) = topology.build("app").subtopologies
+    assert part.record_key("plain", b"key") == b"key"
+    assert part.record_key("tumbling", b"key" + bytes(12)) == b"key"
+    assert part.record_key("sessions", b"key" + bytes(16)) == b"key"

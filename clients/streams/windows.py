@@ -1,0 +1,147 @@
+"""Windows of time: which windows a record falls into, when a window closes, and how its key is written.
+
+    TimeWindows      windows of one size that begin at multiples of `advance_ms`: tumbling if that is the size, else
+                     hopping. The end is exclusive.
+    SessionWindows   a window per burst of records of a key, without a gap longer than `gap_ms`. The end is the
+                     timestamp of its last record. A record between two sessions merges them.
+
+A window is closed when stream time has passed its end by the grace period (for sessions, by the gap as well). Then
+nothing changes it any more. Pure. Source: TimeWindows, SessionWindows, WindowKeySchema and SessionKeySchema of Kafka
+Streams; the bytes of windowed keys are theirs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple
+
+from anabranch.protocol.suggestion import suggest_arguments
+
+_TIME: Final = struct.Struct(">q")
+_TIME_WINDOW: Final = struct.Struct(">qi")
+_SESSION: Final = struct.Struct(">qq")
+
+
+class Windowed(NamedTuple):
+    """A key with a window of time: the key of a record behind a windowed aggregation."""
+
+    key: bytes
+    start_ms: int
+    end_ms: int
+    """Exclusive; for a session, the timestamp of its last record."""
+
+    def encode(self) -> bytes:
+        """Return the bytes in a topic: the key, and the start of the window."""
+        return self.key + _TIME.pack(self.start_ms)
+
+
+class Session(Windowed):
+    """A key with a session."""
+
+    __slots__ = ()
+
+    def encode(self) -> bytes:
+        """Return the bytes in a topic: the key, the end and the start of the session."""
+        return self.key + _SESSION.pack(self.end_ms, self.start_ms)
+
+
+def encode_key(key: Any) -> bytes | None:
+    """Return the bytes of a record's key, windowed or not."""
+    return key.encode() if isinstance(key, Windowed) else key
+
+
+@suggest_arguments
+@dataclass(frozen=True, slots=True)
+class TimeWindows:
+    """Windows of one size, in milliseconds since 1970.
+
+    Args:
+        size_ms: The size of a window.
+        advance_ms: The distance between the starts of windows; `size_ms` if 0. Smaller ones make windows overlap.
+        grace_ms: How long after its end a window accepts late records.
+
+    Raises:
+        ValueError: The size is not positive, the distance not between 1 and the size, or the grace period negative.
+    """
+
+    size_ms: int
+    advance_ms: int = 0
+    grace_ms: int = 0
+
+    suffix_bytes: ClassVar[int] = _TIME_WINDOW.size
+    """What a store's key has behind the record's key."""
+
+    def __post_init__(self) -> None:
+        if self.size_ms <= 0:
+            raise ValueError(f"size_ms must be positive: {self.size_ms}")
+        if not self.advance_ms:
+            object.__setattr__(self, "advance_ms", self.size_ms)
+        if not 0 < self.advance_ms <= self.size_ms:
+            raise ValueError(f"advance_ms must be between 1 and size_ms ({self.size_ms}): {self.advance_ms}")
+        _check_grace(self.grace_ms)
+
+    def of(self, key: bytes, timestamp_ms: int) -> Iterable[Windowed]:
+        """Return the windows of a key that a record of this time falls into, oldest first."""
+        first = max(0, timestamp_ms - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
+        return (Windowed(key, start, start + self.size_ms) for start in range(first, timestamp_ms + 1, self.advance_ms))
+
+    def closes_at_ms(self, window: Windowed) -> int:
+        """Return the stream time from which a window is closed."""
+        return window.end_ms + self.grace_ms
+
+    def store_key(self, window: Windowed) -> bytes:
+        """Return the key of a window in a store."""
+        return window.key + _TIME_WINDOW.pack(window.start_ms, 0)
+
+    def window_of(self, store_key: bytes) -> Windowed:
+        """Return the window of a key in a store."""
+        start_ms, _ = _TIME_WINDOW.unpack(store_key[-self.suffix_bytes :])
+        return Windowed(store_key[: -self.suffix_bytes], start_ms, start_ms + self.size_ms)
+
+
+@suggest_arguments
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """A window per burst of records of a key.
+
+    Args:
+        gap_ms: The longest time without a record within a session, in milliseconds.
+        grace_ms: How much longer a session accepts late records.
+
+    Raises:
+        ValueError: The gap is not positive, or the grace period negative.
+    """
+
+    gap_ms: int
+    grace_ms: int = 0
+
+    suffix_bytes: ClassVar[int] = _SESSION.size
+    """What a store's key has behind the record's key."""
+
+    def __post_init__(self) -> None:
+        if self.gap_ms <= 0:
+            raise ValueError(f"gap_ms must be positive: {self.gap_ms}")
+        _check_grace(self.grace_ms)
+
+    def closes_at_ms(self, window: Windowed) -> int:
+        """Return the stream time from which a session is closed."""
+        return window.end_ms + self.gap_ms + self.grace_ms + 1
+
+    def store_key(self, window: Windowed) -> bytes:
+        """Return the key of a session in a store."""
+        return window.key + _SESSION.pack(window.end_ms, window.start_ms)
+
+    def window_of(self, store_key: bytes) -> Windowed:
+        """Return the session of a key in a store."""
+        end_ms, start_ms = _SESSION.unpack(store_key[-self.suffix_bytes :])
+        return Session(store_key[: -self.suffix_bytes], start_ms, end_ms)
+
+
+Windows = TimeWindows | SessionWindows
+
+
+def _check_grace(grace_ms: int) -> None:
+    if grace_ms < 0:
+        raise ValueError(f"grace_ms must not be negative: {grace_ms}")
