@@ -101,13 +101,18 @@ class History:
     by_key: defaultdict[bytes, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def committed(self, partition: int) -> int:
-        """What the group's coordinator has, wherever it is; -1 where there is none."""
-        found = -1
+    def committed(self, partition: int) -> int | None:
+        """What the group's coordinator has, -1 if it has nothing; None while no broker coordinates the group."""
+        known: list[int] = []
         for node in self.cluster.nodes.values():
             with contextlib.suppress(KafkaError):
-                found = max(found, node.services.groups.offsets.of(self.group).offset_of((TOPIC, partition)))
-        return found
+                known.append(node.services.groups.offsets.of(self.group).offset_of((TOPIC, partition)))
+        return max(known, default=None)
+
+    def _is_uncommitted(self, delivery: Delivery) -> bool:
+        """Whether a coordinator is known to lack it: between two of them there is nobody to ask."""
+        committed = self.committed(delivery.partition)
+        return committed is not None and committed <= delivery.offset
 
     def handed_out(self, member: str, record: ConsumerRecord) -> None:
         audit = next((value for name, value in record.headers if name == HEADER), None)
@@ -118,7 +123,7 @@ class History:
                 continue
             if other.sequence > one.sequence and other.offset < self.positions.get(other.partition, 0):
                 self.wrong.append(f"I4: {one} came after {other}")
-            if other.sequence < one.sequence and self.committed(other.partition) <= other.offset:
+            if other.sequence < one.sequence and self._is_uncommitted(other):
                 self.wrong.append(f"I4': {one} came before {other} was committed")
         self.positions[one.partition] = one.offset + 1
         self.by_key[one.key].append(one)
@@ -128,7 +133,7 @@ class History:
     def called(self, member: str, name: str, partitions: Collection[TopicPartition]) -> None:
         if name == "assigned":
             for one in partitions:
-                self.positions[one.partition] = max(self.committed(one.partition), 0)
+                self.positions[one.partition] = max(self.committed(one.partition) or 0, 0)
         self.events.append(Callback(member, name, tuple(sorted(one.partition for one in partitions))))
         self.wakeup.set()
 
@@ -150,7 +155,7 @@ class History:
                         await self.wakeup.wait()
 
     def judge(self, lineage: Lineage, expected: int) -> None:
-        assert self.wrong == []
+        assert self.wrong == [], self.wrong[:3]
         assert self.callbacks_out_of_order(lineage) == []
         assert len(self.distinct) == expected, "I12"
 
