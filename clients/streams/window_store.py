@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from anabranch.clients.streams.changelog import observed_time, time_mark
@@ -89,7 +90,7 @@ class WindowStore:
         self._store.put(self.windows.store_key(window), None)
         if self._by_key is not None and window in (known := self._by_key.get(window.key, set())):
             known.remove(window)
-            self._later_undo(lambda: known.add(window))
+            self._later_undo(partial(known.add, window))
 
     def sessions(self, key: bytes, from_ms: int, to_ms: int) -> list[Windowed]:
         """Return the sessions of a key that end at `from_ms` or later and start at `to_ms` or earlier, by end."""
@@ -105,7 +106,7 @@ class WindowStore:
         """Remove the first window that is closed; return it with its value and timestamp. None if none is."""
         while self._closing and self._closing[0][0] <= self.stream_time_ms:
             entry = heapq.heappop(self._closing)
-            self._later_undo(lambda entry=entry: heapq.heappush(self._closing, entry))  # type: ignore[misc]
+            self._later_undo(partial(heapq.heappush, self._closing, entry))
             window = self.windows.window_of(entry[1])
             if (stored := self.get(window)) is not None:
                 self.remove(window)

@@ -133,9 +133,17 @@ class RunningCluster:
 
         Returns:
             The topic's name.
+
+        Raises:
+            ControlError: The topic cannot be created; the message has Kafka's error.
         """
         name = name or f"topic-{uuid.uuid1()}"
-        self.control.create_topic(name, partitions, replicas=replicas, configs=configs)
+        try:
+            self.control.create_topic(name, partitions, replicas=replicas, configs=configs)
+        except RuntimeError as error:
+            if configs:
+                error.add_note("topic() takes name, partitions and replicas; all other arguments are topic configs")
+            raise
         return name
 
     def wait_for(self, *, timeout_s: float = 30.0, **condition: Unpack[WaitCondition]) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from anabranch.cluster.zookeeper import free_port
 from anabranch.control.client import ControlClient
+from anabranch.control.control_error import ControlError
 from anabranch.testing.clusters import Clusters
 from anabranch.testing.running_cluster import RunningCluster
 
@@ -39,6 +40,15 @@ def test_report_of_a_shared_cluster_has_the_rules_of_this_test_only() -> None:
         assert [rule["name"] for rule in kafka.report(began).rules] == ["slow", "kept"]
         kept.remove()
         assert [rule["name"] for rule in kafka.report(began).rules] == ["slow", "kept"]
+
+
+def test_misspelled_argument_of_topic_is_told_from_its_configs() -> None:
+    with Clusters() as clusters, clusters.running() as kafka:
+        with pytest.raises(ControlError, match="Unknown topic config name: replication") as refused:
+            kafka.topic("orders", replication="3")
+        assert refused.value.__notes__ == [
+            "topic() takes name, partitions and replicas; all other arguments are topic configs"
+        ]
 
 
 def test_without_control_plane_report_is_empty() -> None:
