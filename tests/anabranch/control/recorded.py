@@ -35,6 +35,7 @@ TOPIC: Final = {"topic": "orders"}
 UP: Final = (
     *("up", "--kafka", "4.1", "--control-journal", "1000", "--control-frames"),
     *("--config", "client.telemetry.enable=true", "--config", "group.initial.rebalance.delay.ms=0"),
+    *("--config", "auto.leader.rebalance.enable=false"),  # the controller would be first to elect a preferred leader
 )
 SHOWN: Final = 3
 """How many elements of a list an example shows."""
