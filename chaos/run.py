@@ -230,6 +230,8 @@ class ChaosRun:
 
         Add a failure to the history for each step that times out.
         """
+        for row in self.cluster.front.rules.known_rows():
+            self._tell(f"still in force: {row['rule']}")
         self._operator.stop()
         for one in self._writers:
             one.stopping = True

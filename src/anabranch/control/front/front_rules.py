@@ -88,18 +88,23 @@ class FrontRules:
             raise InvalidRule(NO_LINKS)
 
     async def add(self, rule: Rule) -> RuleRow:
-        """Add a rule, and respond when every node that is up has it. Raises InvalidRule."""
+        """Add a rule, and respond when every node that is up has it. Raises InvalidRule.
+
+        If that fails, or is cancelled, no node keeps the rule.
+        """
         async with self._turn:
             armed = self._known.add(rule)
             armed.activate()
             one = self._rules[armed.rule.name] = SpreadRule(armed, sorted(self._links), self._now_s())
             try:
                 await self._each(one.nodes, lambda link: self._give(one, link))
-            except ValueError as error:
+            except BaseException as error:
                 await self._withdraw(one)
                 del self._rules[armed.rule.name]
                 self._known.remove(armed.rule.name)
-                raise InvalidRule(str(error)) from None
+                if isinstance(error, ValueError):
+                    raise InvalidRule(str(error)) from None
+                raise
             return one.row()
 
     async def rows(self, *, removed: bool = False) -> list[RuleRow]:
@@ -242,9 +247,14 @@ class FrontRules:
     # --- one rule, one node
 
     async def _give(self, one: SpreadRule, link: Linked) -> None:
-        body = to_json(one.armed.rule)
-        one.on_report(link.node_id, await link.client.ask("POST", FAULTS, body, self._query(one.decided)))
-        one.applied.add(link.node_id)
+        """Give a rule to a node. It counts as applied, to be withdrawn, unless the node refuses it."""
+        one.applied.add(link.node_id)  # also if the response is late or lost
+        try:
+            row = await link.client.ask("POST", FAULTS, to_json(one.armed.rule), self._query(one.decided))
+        except (ValueError, ActionRefused):
+            one.applied.discard(link.node_id)
+            raise
+        one.on_report(link.node_id, row)
         if one.released:
             await self._ask(one, link, "POST", "/release")
 

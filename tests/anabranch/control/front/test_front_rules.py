@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from anabranch.control.actions import UnknownNode
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.front.agent_client import AgentUnreachable
 from anabranch.control.route import WaitTimedOut
 from anabranch.faults.rule import Rule
 from anabranch.faults.rule_json import InvalidRule
@@ -143,6 +145,55 @@ async def test_rule_that_one_node_refuses_is_taken_from_the_others() -> None:
         with pytest.raises(InvalidRule, match="rule r already exists"):
             await on.front.rules.add(METADATA)
         assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 1]
+
+
+async def test_rule_whose_node_has_another_front_is_taken_from_the_others() -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        on.agents[2].agent._lease.front = "another"
+        with pytest.raises(ActionRefused, match="front another controls this node"):
+            await on.front.rules.add(METADATA)
+        assert await on.front.rules.rows() == []
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 0]
+
+
+async def test_rule_whose_request_is_cancelled_is_taken_from_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        client, given = on.front.links[2].client, asyncio.Event()
+        ask = client.ask
+
+        async def ask_late(method: str, path: str, *arguments: Any, **options: Any) -> Any:
+            row = await ask(method, path, *arguments, **options)
+            if method == "POST":
+                given.set()
+                await asyncio.sleep(60)
+            return row
+
+        monkeypatch.setattr(client, "ask", ask_late)
+        adding = asyncio.create_task(on.front.rules.add(METADATA))
+        await given.wait()
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        assert await on.front.rules.rows() == []
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 0]
+
+
+async def test_rule_whose_response_is_lost_is_removed_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        client = on.front.links[2].client
+        ask = client.ask
+
+        async def ask_in_vain(method: str, path: str, *arguments: Any, **options: Any) -> Any:
+            row = await ask(method, path, *arguments, **options)
+            if method == "POST":
+                raise AgentUnreachable("the control agent does not answer in 5 s")
+            return row
+
+        monkeypatch.setattr(client, "ask", ask_in_vain)
+        await on.front.rules.add(METADATA)
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [1, 1]
+        await on.front.rules.remove("r")
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 0]
 
 
 async def test_action_on_another_node_is_carried_out_by_the_front() -> None:
