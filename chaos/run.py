@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from anabranch.control.endpoint import ControlEndpoint
     from anabranch.journal.entry import ExchangeRow
 
-log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.25
 JOURNAL: Final = 2000
@@ -218,7 +216,7 @@ class ChaosRun:
             self.history.failures.append(f"{name}: {error}")
             return
         except ActionRefused as error:  # the node has ended by itself, or another fault has it
-            log.info("%s: %s", name, error)
+            self._tell(f"{name}: {error}")
             return
         if what is not None:
             self.fired.append(Fired(name, what, started_s, self._now()))

@@ -248,11 +248,13 @@ class FrontRules:
 
     async def _give(self, one: SpreadRule, link: Linked) -> None:
         """Give a rule to a node. It counts as applied, to be withdrawn, unless the node refuses it."""
+        had_it = link.node_id in one.applied
         one.applied.add(link.node_id)  # also if the response is late or lost
         try:
             row = await link.client.ask("POST", FAULTS, to_json(one.armed.rule), self._query(one.decided))
         except (ValueError, ActionRefused):
-            one.applied.discard(link.node_id)
+            if not had_it:
+                one.applied.discard(link.node_id)
             raise
         one.on_report(link.node_id, row)
         if one.released:

@@ -156,6 +156,15 @@ async def test_rule_whose_node_has_another_front_is_taken_from_the_others() -> N
         assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 0]
 
 
+async def test_rule_that_is_given_once_more_is_removed_all_the_same() -> None:
+    """A list of a node's rules that is older than a new rule lacks it."""
+    async with on_agents() as on, asyncio.timeout(60):
+        await on.front.rules.add(METADATA)
+        await on.front.rules.reconcile(on.front.links[2], ())
+        await on.front.rules.remove("r")
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 0]
+
+
 async def test_rule_whose_request_is_cancelled_is_taken_from_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with on_agents() as on, asyncio.timeout(60):
         client, given = on.front.links[2].client, asyncio.Event()
