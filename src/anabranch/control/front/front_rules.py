@@ -97,7 +97,7 @@ class FrontRules:
             armed.activate()
             one = self._rules[armed.rule.name] = SpreadRule(armed, sorted(self._links), self._now_s())
             try:
-                await self._each(one.nodes, lambda link: self._give(one, link))
+                await self._each(one.nodes, lambda link: self._offer(one, link))
             except BaseException as error:
                 await self._withdraw(one)
                 del self._rules[armed.rule.name]
@@ -259,6 +259,13 @@ class FrontRules:
         one.on_report(link.node_id, row)
         if one.released:
             await self._ask(one, link, "POST", "/release")
+
+    async def _offer(self, one: SpreadRule, link: Linked) -> None:
+        """Give a rule to a node. One that has just started refuses it, and gets it with the lease (`reconcile`)."""
+        try:
+            await self._give(one, link)
+        except ActionRefused as error:
+            log.info("rule %s waits for node %d: %s", one.armed.rule.name, link.node_id, error)
 
     async def _withdraw(self, one: SpreadRule) -> None:
         """Remove a rule from all nodes that have it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.actions import UnknownNode
 from anabranch.control.front.agent_client import AgentUnreachable
 from anabranch.control.route import WaitTimedOut
 from anabranch.faults.rule import Rule
@@ -147,12 +147,16 @@ async def test_rule_that_one_node_refuses_is_taken_from_the_others() -> None:
         assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 1]
 
 
-async def test_rule_whose_node_has_another_front_is_taken_from_the_others() -> None:
+async def test_rule_waits_for_a_node_that_has_no_lease_yet() -> None:
+    """A new process answers, and the front has not noticed that the old one has ended."""
     async with on_agents() as on, asyncio.timeout(60):
-        on.agents[2].agent._lease.front = "another"
-        with pytest.raises(ActionRefused, match="front another controls this node"):
-            await on.front.rules.add(METADATA)
-        assert await on.front.rules.rows() == []
+        on.agents[2].agent._lease.end()
+        assert (await on.front.rules.add(METADATA))["waiting_for"] == [2]
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [1, 0]
+        await on.front.catch_up(2)
+        assert "waiting_for" not in await on.front.rules.row("r")
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [1, 1]
+        await on.front.rules.remove("r")
         assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 0]
 
 
