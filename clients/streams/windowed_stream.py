@@ -202,8 +202,8 @@ def _in_sessions(aggregation: Aggregation, windows: SessionWindows, add: Add, me
             before = aggregation.initial()
             for session in merged:
                 before = merge(key, before, aggregation.before(session)[0])
-            for session in merged:
-                if start_ms < end_ms:
+            if start_ms < end_ms:  # else the only session is replaced by itself
+                for session in merged:
                     aggregation.update(session, None, session.end_ms)
             aggregation.update(whole, add(key, row, before), end_ms)
         aggregation.close_windows()

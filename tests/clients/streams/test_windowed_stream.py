@@ -77,6 +77,12 @@ def test_record_between_two_sessions_merges_them() -> None:
         assert sent(driver) == [("k@10-10", None, 10), ("k@19-19", None, 19), ("k@10-19", 3, 19)]
 
 
+def test_record_at_the_time_of_its_session_retracts_nothing() -> None:
+    with TopologyTestDriver(counting(SessionWindows(5))) as driver:
+        pipe(driver, 10, 10)
+        assert sent(driver) == [("k@10-10", 1, 10), ("k@10-10", 2, 10)]
+
+
 def test_session_result_is_handed_on_when_no_record_can_extend_it() -> None:
     with TopologyTestDriver(counting(SessionWindows(5), CLOSE)) as driver:
         pipe(driver, 10, 12, 17, key="a")

@@ -178,7 +178,7 @@ async def test_rule_whose_request_is_cancelled_is_taken_from_all_nodes(monkeypat
             row = await ask(method, path, *arguments, **options)
             if method == "POST":
                 given.set()
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()  # until the request is cancelled
             return row
 
         monkeypatch.setattr(client, "ask", ask_late)
