@@ -110,8 +110,9 @@ class Front:
 
     async def __aenter__(self) -> Front:
         """Link to all nodes that run."""
-        work = [self._publish_in_order(), self._renew_leases(), self._retire_used_up()]
-        work += [link.run() for link in self.links.values()]
+        work = [self._publish_in_order(), self._retire_used_up()]
+        for link in self.links.values():
+            work += [link.run(), self._renew_lease_on(link)]
         self._tasks = [asyncio.create_task(one) for one in work]
         return self
 
@@ -307,12 +308,13 @@ class Front:
             await self._tell_clock(link)
         await self.rules.reconcile(link, lease["rules"])
 
-    async def _renew_leases(self) -> None:
-        """Renew the lease on every node, before it ends."""
+    async def _renew_lease_on(self, link: NodeLink) -> None:
+        """Renew the lease on a node before it ends, however long others take to answer."""
         while True:
             await asyncio.sleep(RENEW_S)
-            await asyncio.gather(*(self._try_renew(link) for link in self.links.values() if link.reachable))
-            self._used_up.set()
+            if link.reachable:
+                await self._try_renew(link)
+                self._used_up.set()
 
     async def _retire_used_up(self) -> None:
         """Remove rules from nodes that decide alone, as soon as their hits are used up."""

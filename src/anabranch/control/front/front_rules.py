@@ -167,9 +167,11 @@ class FrontRules:
     # --- called for links
 
     async def reconcile(self, link: Linked, there: Collection[str]) -> None:
-        """Give a node the rules that it lacks, and remove those that it should not have; `there`: those that it has."""
+        """Give a node the rules that it lacks, and remove those that it should not have; `there`: those that it had."""
         async with self._turn:
             expected = {name: one for name, one in self._rules.items() if link.node_id in one.nodes and not one.spent}
+            if any(name not in there and link.node_id in one.applied for name, one in expected.items()):
+                there = [row["name"] for row in await link.client.ask("GET", FAULTS)]  # it was given a rule meanwhile
             for name in set(there) - expected.keys():
                 path = f"{FAULTS}/{quote(name, safe='')}"
                 await _gone(link.client.ask("DELETE", path, query=self._query(False)))

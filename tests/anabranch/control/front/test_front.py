@@ -66,6 +66,27 @@ async def test_node_whose_agent_does_not_accept_the_front_has_no_rules(monkeypat
             await second.front.wait_up(1)
 
 
+async def test_lease_is_renewed_though_another_node_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed = []
+    monkeypatch.setattr(module, "RENEW_S", 0.01)
+
+    async with on_agents() as on, asyncio.timeout(60):
+        client = on.front.links[1].client
+        ask = client.ask
+
+        async def ask_in_vain(method: str, path: str, *arguments: Any, **options: Any) -> Any:
+            if (method, path) == ("POST", module.LEASE):
+                await asyncio.Event().wait()
+            return await ask(method, path, *arguments, **options)
+
+        monkeypatch.setattr(client, "ask", ask_in_vain)
+        lease = on.agents[2].agent._lease
+        renew = lease.renew
+        monkeypatch.setattr(lease, "renew", lambda *one: (renewed.append(one), renew(*one))[1])
+        while len(renewed) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 async def test_node_that_does_not_answer_is_left_out_of_the_state() -> None:
     async with on_agents() as on, asyncio.timeout(60):
         await on.with_topic(replicas=2)

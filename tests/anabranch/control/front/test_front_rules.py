@@ -160,11 +160,12 @@ async def test_rule_waits_for_a_node_that_has_no_lease_yet() -> None:
         assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 0]
 
 
-async def test_rule_that_is_given_once_more_is_removed_all_the_same() -> None:
+async def test_rule_is_not_given_again_because_of_an_old_list(caplog: pytest.LogCaptureFixture) -> None:
     """A list of a node's rules that is older than a new rule lacks it."""
     async with on_agents() as on, asyncio.timeout(60):
         await on.front.rules.add(METADATA)
         await on.front.rules.reconcile(on.front.links[2], ())
+        assert "refuses" not in caplog.text
         await on.front.rules.remove("r")
         assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 0]
 
