@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
 from anabranch.broker.node.start_settings import IDS, check_reachable, refuse_twice, start_settings, warn_of_open_doors
 from anabranch.broker.profiles.profile_choice import versions_of
-from anabranch.cluster.in_process import OPTIONS
+from anabranch.cluster.cluster_settings import OPTIONS
 from anabranch.cluster.launched_agent import AgentOptions
 from anabranch.cluster.process_registry import LauncherSocket
 from anabranch.cluster.processes import ProcessCluster

@@ -7,34 +7,20 @@ broker is stopped in order (its leaderships move first), or crashed: other broke
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
-import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
-from anabranch.broker.config.coordinator_properties import INTERNAL_REPLICATION
-from anabranch.broker.config.effective_config import with_properties
 from anabranch.broker.node.app import Node
-from anabranch.broker.node.start_settings import (
-    check_peers_resolve,
-    check_reachable,
-    refuse_twice,
-    start_settings,
-    warn_of_open_doors,
-    warn_while_unreachable,
-)
-from anabranch.broker.profiles.profile_choice import oldest, versions_of
+from anabranch.broker.node.start_settings import check_peers_resolve, warn_while_unreachable
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clock.process import Process
-from anabranch.cluster.broker_ports import at_ports, mapped_listeners
+from anabranch.cluster.cluster_settings import ClusterSettings
 from anabranch.controller.zk.journal import JournaledZooKeeper
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
-from anabranch.protocol.host_port import format_host_port
 from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.startable import Startable
 from anabranch.state.data_directory import JOURNAL, refuse_other_form
@@ -49,33 +35,6 @@ if TYPE_CHECKING:
     from anabranch.state.snapshot import Snapshot
 
 READY_TIMEOUT_MS: Final = 60000
-OPTIONS: Final[Mapping[str, str]] = {
-    "listeners": "--listener, or --host and --port",
-    "advertised.listeners": "--advertise",
-    "broker.rack": "--racks",
-    "log.dir": "--data-dir",
-    "log.dirs": "--data-dir",
-}
-"""Properties that differ between the brokers of one process; options of the command set them."""
-OFFSETS_PARTITIONS: Final = 8
-"""Partitions of each internal topic: enough for a small cluster; Kafka's default is 50."""
-
-
-def small_broker_settings(brokers: int) -> BrokerSettings:
-    """Default properties for a few brokers on one machine: full replication, no initial rebalance delay."""
-    return BrokerSettings(
-        default_replication_factor=min(3, brokers),
-        offsets_topic_replication_factor=min(3, brokers),
-        offsets_topic_num_partitions=OFFSETS_PARTITIONS,
-        transaction_state_log_replication_factor=min(3, brokers),
-        transaction_state_log_min_isr=min(2, brokers),
-        share_coordinator_state_topic_num_partitions=OFFSETS_PARTITIONS,
-        share_coordinator_state_topic_replication_factor=min(3, brokers),
-        share_coordinator_state_topic_min_isr=min(2, brokers),
-        transaction_state_log_num_partitions=OFFSETS_PARTITIONS,
-        group_initial_rebalance_delay_ms=0,
-        controlled_shutdown_retry_backoff_ms=500,
-    )
 
 
 @suggest_arguments
@@ -124,27 +83,18 @@ class Cluster(Startable):
         snapshot: Snapshot | None = None,
         kafka: str | Mapping[int, str] = "",
     ) -> None:
-        if not isinstance(brokers, int) or isinstance(brokers, bool) or brokers < 1:
-            raise ConfigError(f"brokers is a number from 1 on, not {brokers!r}")
-        refuse_twice(properties or {}, OPTIONS)
-        named = {"listeners": ",".join(listeners)} if listeners else {}
-        if advertised_port:
-            if listeners or not advertised_host:
-                raise ConfigError("an advertised port goes with an advertised host, and with host and port alone")
-            named = mapped_listeners(host, port, advertised_host, advertised_port)
-        settings = start_settings(
-            dataclasses.replace(
-                small_broker_settings(brokers),
-                host=host,
-                port=port,
-                advertised_host=advertised_host,
-                internal_topics_limited_to_live_brokers=INTERNAL_REPLICATION.isdisjoint(properties or {}),
-            ),
-            {**(properties or {}), **named},
+        self._settings = ClusterSettings.of(
+            brokers,
+            host=host,
+            advertised_host=advertised_host,
+            advertised_port=advertised_port,
+            port=port,
+            listeners=listeners,
+            data_dir=data_dir,
+            properties=properties or {},
+            racks=racks,
+            kafka=kafka,
         )
-        check_reachable(settings)
-        warn_of_open_doors(settings)
-        first = settings.node_id
         if data_dir is not None:
             refuse_other_form(data_dir, processes=False)
         self.zookeeper = self._open_zookeeper(data_dir)
@@ -157,20 +107,7 @@ class Cluster(Startable):
         self._processes: dict[int, Process] = {}
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
-        versions = versions_of(kafka, range(first, first + brokers), settings.kafka_version)
         self._rng = random.Random(seed)
-        self._given = {
-            node_id: dataclasses.replace(
-                at_ports(settings, node_id - first),
-                node_id=node_id,
-                rack=rack,
-                kafka_version=versions[node_id],
-                kafka_release=oldest(versions.values()),
-                data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
-            )
-            for node_id, rack in zip(range(first, first + brokers), itertools.cycle(racks), strict=False)
-        }
-        self._settings = dict(self._given)
         self._files: dict[int, Files | Mapping[str, Files]] = {}
         self._down: frozenset[int] = frozenset()
         """The brokers that stay down when the cluster starts."""
@@ -184,7 +121,7 @@ class Cluster(Startable):
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT"."""
-        return ",".join(format_host_port(*self.address(node_id)) for node_id in self._settings)
+        return self._settings.bootstrap_servers
 
     def bootstrap_servers_of(self, listener: str) -> str:
         """The addresses of all brokers at one listener. KeyError if there is no such listener.
@@ -192,39 +129,28 @@ class Cluster(Startable):
         Args:
             listener: The listener's name: of several, `bootstrap_servers` are those of the first.
         """
-        addresses = [
-            format_host_port(one.reachable_host, one.reachable_port(one.port))
-            for settings in self._settings.values()
-            for one in settings.listening
-            if one.name == listener
-        ]
-        if not addresses:
-            raise KeyError(listener)
-        return ",".join(addresses)
+        return self._settings.bootstrap_servers_of(listener)
 
     @property
     def listeners(self) -> dict[str, str]:
         """Listener name -> the addresses of all brokers, as in `bootstrap_servers`."""
-        listening = next(iter(self._settings.values())).listening
-        return {one.name: self.bootstrap_servers_of(one.name) for one in listening}
+        return {one.name: self.bootstrap_servers_of(one.name) for one in self._settings.first.listening}
 
     @property
     def inter_broker_security(self) -> tuple[str, Security | None]:
         """The inter-broker addresses of all brokers, and the security settings of the running ones."""
-        settings = next(iter(self._settings.values()))
         running = next(iter(self.nodes.values()), None)
-        servers = self.bootstrap_servers_of(settings.between_brokers.name)
+        servers = self.bootstrap_servers_of(self._settings.first.between_brokers.name)
         return servers, None if running is None else running.settings.security
 
     @property
     def node_ids(self) -> tuple[int, ...]:
         """The ids of all brokers, running or not."""
-        return tuple(self._settings)
+        return self._settings.node_ids
 
     def address(self, node_id: int) -> tuple[str, int]:
         """The advertised host and port of a broker, running or not. KeyError if no broker has this id."""
-        first = self._settings[node_id].first_listener
-        return first.reachable_host, first.reachable_port(first.port)
+        return self._settings.address(node_id)
 
     def on_node(self, listener: Callable[[Node], None]) -> None:
         """Call `listener(node)` for every running node, and for each node that starts later."""
@@ -292,8 +218,8 @@ class Cluster(Startable):
             OSError: A port is taken, or the data directory cannot be written.
             ConfigError: Brokers cannot reach each other by the advertised host.
         """
-        await check_peers_resolve(next(iter(self._settings.values())))
-        starting = [node_id for node_id in self._settings if node_id not in self._down]
+        await check_peers_resolve(self._settings.first)
+        starting = [node_id for node_id in self.node_ids if node_id not in self._down]
         for node_id in starting:
             await self._start(node_id)
         trials = [asyncio.create_task(warn_while_unreachable(self._settings[node_id])) for node_id in starting]
@@ -356,7 +282,7 @@ class Cluster(Startable):
         except BaseException as error:
             await self._stop_nodes()
             self.zookeeper, self._files = zookeeper, files
-            self._down = frozenset(self._settings) - running
+            self._down = frozenset(self.node_ids) - running
             await self._start_again()
             if not isinstance(error, Exception):
                 raise
@@ -380,10 +306,7 @@ class Cluster(Startable):
         self._files.clear()
         self._down = frozenset()
         self._rng = random.Random(self._seed)
-        self._settings = {
-            node_id: self._given[node_id].bound({one.name: one.port for one in settings.listening})
-            for node_id, settings in self._settings.items()
-        }
+        self._settings.reset()
         await self._start_again()
 
     async def _start_watched(self) -> None:
@@ -407,12 +330,8 @@ class Cluster(Startable):
 
     def fork(self, snapshot: Snapshot) -> Cluster:
         """Return a new cluster, not yet started, with a snapshot's data and free ports."""
-        twin = Cluster(len(self._given))
-        twin._given = {
-            node_id: settings.bound(dict.fromkeys((one.name for one in settings.listening), 0))
-            for node_id, settings in self._given.items()
-        }
-        twin._settings = dict(twin._given)
+        twin = Cluster(len(self.node_ids))
+        twin._settings = self._settings.elsewhere()
         twin._hold(snapshot, every_broker=True)
         return twin
 
@@ -447,7 +366,7 @@ class Cluster(Startable):
             TimeoutError: Another broker did not learn of it within a minute.
         """
         if properties:
-            self._settings[node_id] = with_properties(self._settings[node_id], properties)
+            self._settings.change(node_id, properties)
         await self._start(node_id)
         await self._all_have_metadata(len(self.nodes))
 
@@ -564,8 +483,7 @@ class Cluster(Startable):
             node.failed.add_done_callback(self._node_failed)
         for listener in self._on_node:
             listener(node)
-        # A restarted broker keeps its port, as clients expect.
-        self._settings[node_id] = settings.bound(node.server.ports)
+        self._settings.bind(node_id, node.server.ports)
 
     async def _start_in(self, process: Process, node: Node) -> None:
         """Start a node in its process's context; stop it if the start was cancelled after it completed."""

@@ -1,0 +1,80 @@
+"""The settings of a cluster's brokers: made of its arguments, and kept with the ports that the brokers have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from anabranch.broker.config.broker_settings import ConfigError
+from anabranch.cluster.cluster_settings import ClusterSettings
+
+ARGUMENTS: dict[str, Any] = {
+    "host": "127.0.0.1",
+    "advertised_host": "",
+    "advertised_port": 0,
+    "port": 0,
+    "listeners": (),
+    "data_dir": None,
+    "properties": {},
+    "racks": ("",),
+    "kafka": "",
+}
+
+
+def settings(brokers: int = 3, **arguments: object) -> ClusterSettings:
+    return ClusterSettings.of(brokers, **{**ARGUMENTS, **arguments})
+
+
+def test_brokers_differ_in_ids_ports_racks_and_directories() -> None:
+    made = settings(port=9092, racks=("a", "b"), data_dir="/data", kafka={1: "4.1", 2: "3.9", 3: "4.1"})
+    assert made.node_ids == (1, 2, 3)
+    assert made.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+    assert [made[one].rack for one in made.node_ids] == ["a", "b", "a"]
+    assert made[3].data_dir == "/data/broker-3"
+    assert {made[one].kafka_release for one in made.node_ids} == {made[2].kafka_version}
+
+
+def test_restarted_broker_keeps_its_port_also_after_a_reset() -> None:
+    made = settings(2)
+    made.bind(1, {made[1].first_listener.name: 5001})
+    made.bind(2, {made[2].first_listener.name: 5002})
+    made.change(2, {"num.partitions": "7"})
+    assert (made.address(2), made[2].num_partitions) == (("127.0.0.1", 5002), 7)
+    made.reset()
+    assert made.bootstrap_servers == "127.0.0.1:5001,127.0.0.1:5002"
+    assert made[2].num_partitions == settings()[2].num_partitions
+
+
+def test_settings_elsewhere_are_the_given_ones_on_free_ports() -> None:
+    made = settings(2, port=9092, properties={"num.partitions": "7"})
+    made.change(1, {"num.partitions": "8"})
+    other = made.elsewhere()
+    assert [other[one].first_listener.port for one in other.node_ids] == [0, 0]
+    assert [other[one].num_partitions for one in other.node_ids] == [7, 7]
+
+
+def test_addresses_of_an_unknown_listener_are_none() -> None:
+    made = settings(listeners=("PLAINTEXT://127.0.0.1:9092", "SASL_PLAINTEXT://127.0.0.1:9192"))
+    assert made.bootstrap_servers_of("SASL_PLAINTEXT").startswith("127.0.0.1:9192,")
+    with pytest.raises(KeyError, match="SSL"):
+        made.bootstrap_servers_of("SSL")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"brokers": 0}, "brokers is a number from 1 on, not 0"),
+        ({"brokers": True}, "brokers is a number from 1 on, not True"),
+        ({"properties": {"log.dirs": "/data"}}, "--data-dir"),
+        ({"advertised_port": 9000}, "an advertised port goes with an advertised host"),
+        (
+            {"advertised_port": 9000, "advertised_host": "h", "listeners": ("PLAINTEXT://:1",)},
+            "with host and port alone",
+        ),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings(**arguments)
