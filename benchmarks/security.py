@@ -25,7 +25,7 @@ from anabranch import Admin
 from anabranch.clients.certificates import CertificateAuthority
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
-from anabranch.cluster.processes import free_ports
+from anabranch.runtime.sockets import free_ports
 from benchmarks.peers import running
 from benchmarks.report import Figure, median, run_benchmark, table, times, working
 from benchmarks.throughput import RECORD, RECORDS, consumed_per_s, create_topic, produced_per_s

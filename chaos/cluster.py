@@ -19,7 +19,8 @@ from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.control_socket import OrderRefused
 from anabranch.cluster.ensemble import LocalEnsemble
 from anabranch.cluster.launched_agent import AgentOptions
-from anabranch.cluster.processes import COMMAND_MODULE, NodeFailed, ProcessCluster
+from anabranch.cluster.node_process import COMMAND_MODULE, NodeFailed
+from anabranch.cluster.processes import ProcessCluster
 from anabranch.control.actions import ActionRefused
 from anabranch.control.front.launched_front import launched_front
 

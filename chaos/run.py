@@ -33,7 +33,7 @@ from anabranch.chaos.scene import Scene
 from anabranch.chaos.share_readers import SharedTopic
 from anabranch.chaos.verdict import SEEN_HERE, Verdict
 from anabranch.clients.group_admin import committed_offsets
-from anabranch.cluster.processes import NodeFailed
+from anabranch.cluster.node_process import NodeFailed
 from anabranch.control.actions import ActionRefused
 from anabranch.control.front.front_journal import find_exchanges
 from anabranch.controller.model import LeaderAndIsr

@@ -18,7 +18,7 @@ from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Reader
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.members import MemberGroup
 from anabranch.chaos.share_readers import SHARED, SharedTopic
-from anabranch.cluster.processes import NodeFailed
+from anabranch.cluster.node_process import NodeFailed
 from anabranch.cluster.zookeeper_sessions import active_controller
 from anabranch.controller.zk.session import ZkError
 

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from anabranch.cluster.processes import free_ports, known_brokers
+from anabranch.cluster.processes import known_brokers
 from anabranch.cluster.zookeeper import die_with_parent
+from anabranch.runtime.sockets import free_ports
 from anabranch.runtime.startable import Startable
 from anabranch.spark_jobs import java
 from tests.differential import telemetry_receiver

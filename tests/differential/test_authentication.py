@@ -24,7 +24,7 @@ from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.token_admin import DelegationToken
 from anabranch.cluster.in_process import Cluster
-from anabranch.cluster.processes import free_ports
+from anabranch.runtime.sockets import free_ports
 from tests.differential.dialogue import DELAY_MS, Heard, Talk
 from tests.differential.kafka_server import JVM_OPTIONS, KafkaCluster, why_absent
 from tests.differential.logins import PASSWORD, SESSION_S, STORIES, Story, strangers

@@ -15,7 +15,7 @@ from anabranch import Admin, NewTopic
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
-from anabranch.cluster.processes import free_ports
+from anabranch.runtime.sockets import free_ports
 from tests.broker.handlers.test_authorization import ALICE, AUTHORIZER, LISTENER, REFUSALS, ROWS, SMALL, Asking
 from tests.broker.handlers.test_authorization import coordinating as wait_until_coordinating
 from tests.broker.handlers.test_refused_rows import ORDERS, orders, prepare

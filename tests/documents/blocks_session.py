@@ -30,7 +30,7 @@ FIRST_PORT: Final = 10_000
 PLACES: Final = 376
 """For neighbours, one behind the other. Each worker of a run has every eighth, so no two take the same.
 
-They end below the ports of `anabranch.cluster.processes.free_ports`.
+They end below the ports of `anabranch.runtime.sockets.free_ports`.
 """
 DEADLINE_S: Final = 300.0
 LOOK_S: Final = 0.02

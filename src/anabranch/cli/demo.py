@@ -36,7 +36,7 @@ def command(out: str, flights: int | None) -> None:
     """
     from rich.console import Console
 
-    from anabranch.cluster.processes import NodeFailed
+    from anabranch.cluster.node_process import NodeFailed
     from anabranch.cluster.zookeeper import ZooKeeperUnavailable
     from anabranch.demo.child_process import ChildProcessFailed
     from anabranch.demo.flights import DataMissing

@@ -318,7 +318,7 @@ def clock_loop() -> type[asyncio.AbstractEventLoop]:
 def run_processes(*, log_level: str, **options: Any) -> None:
     """Run a cluster of processes; `options` are arguments of `serve_processes`."""
     from anabranch.cli.process_clusters import serve_processes
-    from anabranch.cluster.processes import NodeFailed
+    from anabranch.cluster.node_process import NodeFailed
     from anabranch.cluster.zookeeper import ZooKeeperUnavailable
 
     try:

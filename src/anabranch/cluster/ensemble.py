@@ -10,8 +10,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from anabranch.cluster.processes import free_ports
 from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperUnavailable
+from anabranch.runtime.sockets import free_ports
 from anabranch.runtime.startable import Startable
 
 HOST: Final = "127.0.0.1"

@@ -22,7 +22,7 @@ from anabranch.cluster.control_socket import (
     send_order,
     socket_paths,
 )
-from anabranch.cluster.processes import NodeFailed, NodeProcess
+from anabranch.cluster.node_process import NodeFailed, NodeProcess
 
 END_NOTICED_S: Final = 0.5
 """The time in which asyncio learns that a process was killed."""

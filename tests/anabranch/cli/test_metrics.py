@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.cli.main import cli
-from anabranch.cluster.processes import ProcessCluster, free_ports
+from anabranch.cluster.processes import ProcessCluster
+from anabranch.runtime.sockets import free_ports
 from tests.running import running
 
 

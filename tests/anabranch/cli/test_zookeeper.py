@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cluster.processes import free_ports
 from anabranch.cluster.zookeeper import why_unavailable
+from anabranch.runtime.sockets import free_ports
 from tests.anabranch.cli.conftest import Command, healthy
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.cluster.launched_agent import CONTROL_TOKEN, AgentOptions, LaunchedAgent
-from anabranch.cluster.processes import NodeProcess
+from anabranch.cluster.node_process import NodeProcess
 
 
 def test_options_are_on_the_command_line_and_the_token_is_not() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from anabranch.cluster import process_registry as module
 from anabranch.cluster.control_socket import OrderRefused, sockets_directory
+from anabranch.cluster.node_process import NodeProcess
 from anabranch.cluster.process_registry import LauncherSocket, launched_clusters, start_node
-from anabranch.cluster.processes import NodeProcess
 
 PATIENCE_S = 60
 

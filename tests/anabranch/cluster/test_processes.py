@@ -17,8 +17,8 @@ import pytest
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.node.start_settings import start_settings
-from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed, ProcessCluster
-from anabranch.cluster.zookeeper import die_with_parent
+from anabranch.cluster.node_process import NodeFailed
+from anabranch.cluster.processes import FIRST_CONTROLLER_ID, ProcessCluster
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from tests.node_processes import node_processes
 from tests.secured.certificates import files, plain_users
@@ -168,57 +168,6 @@ def test_process_cluster_survives_kills_and_restarts_with_its_data(tmp_path: Pat
     third = Up(tmp_path / "data")
     assert run(values(third, 2)) == [b"one", b"two"]
     assert third.end(signal.SIGTERM) == (0, "")
-
-
-def test_children_die_with_launcher_without_helper_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    launcher = f"""
-import subprocess, sys
-child = subprocess.Popen([*{die_with_parent()!r}[:-1], str(__import__("os").getpid()), "sleep", "1000"])
-print(child.pid, flush=True)
-sys.stdin.read()
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", launcher], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
-            Event().wait(0.01)
-        parent.kill()
-    for _ in range(1000):
-        status = Path(f"/proc/{child}/status")
-        if not status.exists() or "State:\tZ" in status.read_text():
-            return
-        Event().wait(0.01)
-    raise AssertionError("the child outlives its parent")
-
-
-async def test_node_that_cannot_start_names_its_error() -> None:
-    cluster = ProcessCluster(1, zookeeper="127.0.0.1:1", properties={"num.partitions": "none"})
-    with pytest.raises(NodeFailed, match="must be a whole number"):
-        async with cluster:
-            pass
-
-
-def test_node_without_zookeeper_fails_with_one_line() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "anabranch.cli.main",
-        "node",
-        "--id",
-        "1",
-        "--roles",
-        "controller",
-        "--log-level",
-        "error",
-    ]
-    command += ["--zookeeper", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--config", "zookeeper.session.timeout.ms=500"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert ended.returncode == 1
-    assert "Error: cannot start:" in ended.stderr and "no ZooKeeper answered at 127.0.0.1:1" in ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize(

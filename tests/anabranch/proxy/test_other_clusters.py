@@ -17,12 +17,12 @@ import pytest
 
 from anabranch import Admin, Consumer, Producer
 from anabranch.cluster.in_process import Cluster
-from anabranch.cluster.processes import free_ports
 from anabranch.journal.capture import capture
 from anabranch.journal.recording import read_recording
 from anabranch.journal.replay import Replay
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.proxy.proxy import Proxy
+from anabranch.runtime.sockets import free_ports
 from tests.anabranch.proxy.stories import PARTITIONS, VALUES, everything, make_topics, settings
 from tests.anabranch.proxy.test_proxy import call
 from tests.anabranch.proxy.test_secured import PASSWORD, own_tls, story, upstream_tls

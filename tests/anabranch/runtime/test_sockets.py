@@ -20,14 +20,14 @@ import pytest
 
 from anabranch import Consumer, Producer
 from anabranch.cluster.in_process import Cluster
-from anabranch.cluster.processes import NodeProcess, free_ports
+from anabranch.cluster.node_process import NodeProcess
 from anabranch.cluster.zookeeper import LocalZooKeeper, is_free
 from anabranch.control.client import ControlClient
 from anabranch.control.endpoint import make_control_endpoint
 from anabranch.protocol.host_port import format_host_port
 from anabranch.proxy.proxy import Proxy
 from anabranch.proxy.settings import ProxySettings
-from anabranch.runtime.sockets import family_of
+from anabranch.runtime.sockets import family_of, free_ports
 
 PATIENCE_S = 60
 

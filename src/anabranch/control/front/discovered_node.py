@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.cluster.processes import STOP_TIMEOUT_S, is_stopped
+from anabranch.cluster.node_process import STOP_TIMEOUT_S, is_stopped
 from anabranch.control.actions import ActionRefused
 from anabranch.control.agent_address import pid_namespace
 

@@ -13,8 +13,8 @@ from anabranch.control.front.process_actions import ProcessActions
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security
+    from anabranch.cluster.node_process import NodeProcess
     from anabranch.cluster.process_snapshots import ProcessSnapshots
-    from anabranch.cluster.processes import NodeProcess
     from anabranch.cluster.zookeeper_links import ZooKeeperLinks
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from anabranch.cluster.control_socket import OrderRefused
-from anabranch.cluster.processes import NodeProcess
+from anabranch.cluster.node_process import NodeProcess
 from anabranch.cluster.zookeeper_links import ZooKeeperLinks
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.front.process_actions import ProcessActions
