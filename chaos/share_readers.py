@@ -219,12 +219,14 @@ class SharedTopic:
             one.content = 1.0
 
     def done(self) -> bool:
-        """Whether all sent records are processed."""
+        """Whether all sent records are processed, and members know it: an acknowledgement may yet be refused."""
         writing = self._tasks[0]
         if not writing.done():
             return False
         writing.result()
-        return not any(shares.a41_unshared(self.history))
+        living = {one.identity for one in self._sharers}
+        pending = any(one.acked_order < 0 and one.member in living for one in self.history.shares.judged)
+        return not pending and not any(shares.a41_unshared(self.history))
 
     async def stop(self) -> None:
         """End all tasks."""

@@ -14,9 +14,10 @@ import pytest
 from anabranch import Admin
 from anabranch.chaos.__main__ import main
 from anabranch.chaos.faults import Fired
+from anabranch.chaos.history import Send
 from anabranch.chaos.plan import Plan
 from anabranch.chaos.run import chaos
-from anabranch.chaos.share_events import Handed
+from anabranch.chaos.share_events import Handed, Judged
 from anabranch.chaos.share_readers import DELIVERY_LIMIT, PROPERTIES, SHARED, SharedTopic
 from anabranch.chaos.verdict import report
 from anabranch.clients.security import SecurityArguments
@@ -60,6 +61,24 @@ async def test_every_record_is_acknowledged_while_members_join_and_leave() -> No
     shared.history.shares.handed.append(Handed(1, 1, 0.0, "s0.1", 1, send.place, send.offset, DELIVERY_LIMIT + 1))
     shared.history.shares.judged.clear()
     assert {line[:3] for line in shared.judge()} == {"A41", "A43"}
+
+
+async def test_run_goes_on_while_an_acknowledgement_may_be_refused() -> None:
+    shared = SharedTopic("", lambda _: random.Random(1), members=1, rate=1, access=SecurityArguments())
+    shared._tasks = [asyncio.create_task(asyncio.sleep(0))]
+    await shared._tasks[0]
+    place = (SHARED, 0)
+    shared.history.sends.append(Send(1, "p", "k", 1, "v", "ok", place, 0))
+    assert not shared.done()
+    row = Judged(2, "s0.0", 1, place, 0, "accept")
+    shared.history.shares.judged.append(row)
+    assert not shared.done()
+    row.acked_order, row.outcome = 3, "fail"
+    assert not shared.done()
+    shared.history.shares.judged.append(Judged(4, "s0.0", 1, place, 0, "accept", "ok", 5))
+    assert shared.done()
+    shared.history.shares.judged.append(Judged(6, "s0.9", 1, place, 0, "release"))
+    assert shared.done(), "a member that has crashed learns nothing"
 
 
 def test_brokers_without_share_groups_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
