@@ -45,6 +45,7 @@ async def test_resize_with_a_group_is_shown_with_gates_over_all_nodes() -> None:
                 await page.until(lambda rows: sum(rows["commits/billing"]["orders"].values()) == 1)
                 await admin.create_partitions("orders", 4)
                 await page.until(lambda rows: {"gate/billing/orders/2", "gate/billing/orders/3"} <= rows.keys())
+                await page.until(lambda rows: len(rows["topic/orders"]["cuts"]) == 2)  # one from each leader's node
         cuts = page.rows["topic/orders"]["cuts"]
         partitions = [page.rows[f"partition/orders/{one}"] for one in (0, 1)]
         assert [[one[0], one[2]] for one in cuts] == [[one, row["hw"]] for one, row in enumerate(partitions)]
