@@ -20,19 +20,54 @@ from tests.exchanges import EXCHANGES, keep
 from tests.loops import LOOPS, collect_garbage
 from tests.second_run import EXIT_STATUS
 
-settings.register_profile(
-    "steady", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
-)
-settings.load_profile("steady")  # before any test is made: the same examples everywhere, however long they take
+ALL_EXAMPLES: Final[Mapping[str, Any]] = {
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "database": None,
+}
+settings.register_profile("same", max_examples=30, derandomize=True, **ALL_EXAMPLES)
+settings.register_profile("others", max_examples=100, print_blob=True, **ALL_EXAMPLES)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is to run in its background like that
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start and interrupt would inherit it
 asyncio.set_event_loop(None)  # pytest-asyncio would make a loop to come back to, which nobody closes
 
+LEFT_OUT: Final = pytest.StashKey[bool]()
+"""Whether costly tests are left out."""
 COLLECTING: Final = (True, gc.get_threshold())
 
 
 if not is_compiled("anabranch.protocol.connection"):
     keep()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the costly tests be run with all others."""
+    parser.addoption(
+        "--costly",
+        action="store_true",
+        help="run the tests, too, that a run of all tests leaves out; property tests take other examples each time",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the examples of property tests before any is made. A run of some tests leaves none of them out."""
+    settings.load_profile("others" if config.option.costly else "same")
+    workers: dict[str, Any] | None = getattr(config, "workerinput", None)
+    some = config.args_source is not config.ArgsSource.TESTPATHS or config.option.markexpr or config.option.keyword
+    config.stash[LEFT_OUT] = not (some or config.option.costly) if workers is None else workers["leaves_out"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist, which has other arguments, whether this is a run of all tests."""
+    node.workerinput["leaves_out"] = node.config.stash[LEFT_OUT]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the costly tests out of a run of all tests."""
+    if config.stash[LEFT_OUT]:
+        config.hook.pytest_deselected(items=[one for one in items if one.get_closest_marker("costly")])
+        items[:] = [one for one in items if not one.get_closest_marker("costly")]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -72,12 +107,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         cache.set(EXIT_STATUS, int(exitstatus))
 
 
-def pytest_report_header() -> str:
-    """Report whether the `zookeeper` tests can run, and on what."""
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Report whether the `zookeeper` tests can run, and on what, and whether costly tests are left out."""
     reason = why_unavailable()
-    if reason is not None:
-        return f"zookeeper: NOT AVAILABLE, {reason}"
-    return f"zookeeper: a real server from PySpark's jars, on {java.find()}"
+    server = f"a real server from PySpark's jars, on {java.find()}" if reason is None else f"NOT AVAILABLE, {reason}"
+    costly = "LEFT OUT; `make test-all` runs them" if config.stash[LEFT_OUT] else "run, too"
+    return [f"zookeeper: {server}", f"costly tests: {costly}"]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -152,6 +152,7 @@ def test_all_of_the_sources_are_in_the_wheel(built: tuple[Path, Path]) -> None:
     assert {name for name in zipfile.ZipFile(built[1]).namelist() if name.endswith(".py")} == sources
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 @pytest.mark.parametrize("words", [("-m", "pytest"), ("-c", "import pytest; pytest.console_main()")])
 def test_the_fixture_leaves_their_names_to_them(project: Project, words: tuple[str, ...]) -> None:
@@ -160,6 +161,7 @@ def test_the_fixture_leaves_their_names_to_them(project: Project, words: tuple[s
     assert "1 passed" in done.stdout
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 def test_their_program_resizes_and_spark_audits_it(project: Project, tmp_path: Path) -> None:
     up = [str(project.python), "-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0"]
@@ -194,6 +196,7 @@ def running_with(directory: Path) -> list[Path]:
     return found
 
 
+@pytest.mark.costly
 def test_their_type_checker_sees_our_types(project: Project) -> None:
     mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(project.python), "program.py"]
     assert project.run(*mypy).stdout.startswith("Success")

@@ -65,12 +65,14 @@ def test_stock_group_is_assigned_children_after_last_commit(name: str) -> None:
     assert len(taken_ms) == 2 and min(taken_ms) > 0
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 def test_requests_pass_through_every_proxy() -> None:
     figures = proxy.measure(requests=20, rounds=1, throughput=False)
     assert len(figures) == 6 and all("us, p50" in one.reached for one in figures)
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 def test_agents_serve_requests_and_a_front_merges_their_events() -> None:
     agent, front = control.measure(requests=50, events=200, seconds=0.5)
@@ -91,6 +93,7 @@ def test_both_clusters_answer_the_same_requests() -> None:
     assert "Fetch" in fetch.what
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 def test_clusters_are_measured_over_many_connections() -> None:
     figures = small_requests.measure(rounds=1, seconds=0.05, connections=4)  # librdkafka's mock is slow to accept
@@ -129,12 +132,14 @@ def test_both_consumers_read_the_same_topic(monkeypatch: pytest.MonkeyPatch) -> 
     assert [figure.what.rpartition(", ")[2] for figure in figures] == [*consume.WAYS]
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 def test_every_login_mechanism_is_measured() -> None:
     figures = security.measure(logins=8, rounds=1, passes=1)
     assert [one.what.split(",")[0] for one in figures] == ["login"] * 6 + ["produce", "consume"] * 2
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 def test_topics_are_created_deleted_and_resized() -> None:
     figures = scale.measure(topics=(10, 40), partitions=(40,))
@@ -142,6 +147,7 @@ def test_topics_are_created_deleted_and_resized() -> None:
     assert figures[-1].met, figures[-1]
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 def test_active_partitions_are_measured_beside_idle_ones() -> None:
     figures = beside_idle.measure(partitions=(6, 40), seconds=0.5, rounds=1)

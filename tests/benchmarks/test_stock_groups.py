@@ -38,6 +38,7 @@ LATE = Course(records=40_000, resizes=16, kills=0, late=True)
 """A group that has much to read hands out children before parents, if nobody holds it back."""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_keys_keep_order_when_group_starts_late(protocol: str, tmp_path: Path) -> None:
     ledger, missing = judged(replace(LATE, protocol=protocol), tmp_path)
@@ -45,6 +46,7 @@ def test_keys_keep_order_when_group_starts_late(protocol: str, tmp_path: Path) -
     assert len(ledger.ends) == 20, "every partition was read"
 
 
+@pytest.mark.costly
 def test_keys_lose_order_without_gates(tmp_path: Path) -> None:
     """A fast consumer may get everything in order by chance, so there are three tries."""
     for attempt in range(3):

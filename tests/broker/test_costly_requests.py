@@ -186,6 +186,7 @@ def carried_out() -> Iterator[Case]:
     return (case for case in cases() if case.row.name not in ORDERS)
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(600)
 async def test_no_request_blocks_the_event_loop() -> None:
     slow = {}
@@ -208,6 +209,7 @@ async def test_no_request_blocks_the_event_loop() -> None:
     assert not slow
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(600)
 async def test_memory_of_a_request_is_bounded_by_its_size() -> None:
     large = {}
@@ -226,6 +228,7 @@ async def test_memory_of_a_request_is_bounded_by_its_size() -> None:
     assert not large
 
 
+@pytest.mark.costly
 def test_request_over_the_element_limit_uses_no_memory_beyond_its_size() -> None:
     """The first use of a message costs more, so each request is sent twice."""
     served = {row.api.key: (0, row.api.last_version) for row in HANDLERS}

@@ -41,6 +41,7 @@ async def no_resize(*_: object) -> None:
     """No resize is asked for here."""
 
 
+@pytest.mark.costly
 async def test_one_zookeeper_server_is_down_at_a_time(tmp_path: Path) -> None:
     """The ensemble always has a quorum: while a killed server is away, neither fault finds a target."""
     cluster = ChaosCluster(tmp_path)
@@ -60,6 +61,7 @@ async def test_one_zookeeper_server_is_down_at_a_time(tmp_path: Path) -> None:
         assert await kill_zookeeper(scene) is not None
 
 
+@pytest.mark.costly
 async def test_no_zookeeper_server_is_stopped_while_another_is_dead(tmp_path: Path) -> None:
     cluster = ChaosCluster(tmp_path)
     scene = BriefScene(cluster, random.Random(1), no_resize, (), set())

@@ -20,7 +20,7 @@ from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.faults.rule import Rule
 
-pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
+pytestmark = [pytest.mark.costly, pytest.mark.processes, pytest.mark.zookeeper]
 
 SPARE = 100
 LEADER, FOLLOWER = 1, 2

@@ -12,7 +12,7 @@ import pytest
 from anabranch.chaos.marathon import MarathonPlan, marathon, report
 
 log = logging.getLogger(__name__)
-pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
+pytestmark = [pytest.mark.costly, pytest.mark.processes, pytest.mark.zookeeper]
 
 
 OF_COMMITS = ("anabranch.clients.consumer.starting_positions", "anabranch.clients.consumer.classic_group_session")

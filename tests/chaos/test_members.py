@@ -182,6 +182,7 @@ MIXED = Plan(
 )
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 @pytest.mark.zookeeper
 async def test_stock_groups_keep_key_order_while_topic_grows(tmp_path: Path) -> None:
@@ -212,6 +213,7 @@ async def test_stock_groups_lose_nothing_while_topic_shrinks(tmp_path: Path) -> 
     assert sum(one.unordered for one in verdict.members) > 0, table
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("gated", [False, pytest.param(True, marks=BY_HAND)], ids=["gates off", "gates on"])

@@ -98,6 +98,7 @@ def deadly(fired: Sequence[Fired]) -> bool:
     return sum(2 if one.name == "kill two brokers" else 1 for one in fired) >= 4
 
 
+@pytest.mark.costly
 async def test_premature_acknowledgement_is_detected(tmp_path: Path) -> None:
     """A kill shows it only if the leader has just appended records."""
     faults = ("kill", "kill two brokers")

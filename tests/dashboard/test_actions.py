@@ -148,6 +148,7 @@ def test_group_is_reset_after_a_preview(page: Page, lively: str) -> None:
     assert page.complaints() == []
 
 
+@pytest.mark.costly
 def test_rules_clock_and_snapshots_are_controlled(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open("rules")

@@ -14,6 +14,7 @@ UP = ("-m", "anabranch.cli.main", "up", "--processes", "--brokers", "2", "--port
 QUICK = ("--zookeeper", "local", "--config", "zookeeper.session.timeout.ms=2000")
 
 
+@pytest.mark.costly
 def test_processes_are_shown_and_killed_and_what_is_impossible_is_disabled(browser: Page) -> None:
     with elsewhere(*UP, *QUICK) as url:
         page, control = browser.at(url), ControlClient(url)

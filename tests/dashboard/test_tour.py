@@ -39,6 +39,7 @@ def go_on(page: Page, steps: int) -> int:
     return claims
 
 
+@pytest.mark.costly
 def test_every_tour_runs_in_browser(browser: Page) -> None:
     up = ("-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0")
     with elsewhere(*up) as url:

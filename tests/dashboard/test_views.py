@@ -25,7 +25,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.costly)])
 def test_each_view_shows_current_state(page: Page, scheme: str) -> None:
     page.scheme(scheme)
     page.open()

@@ -76,6 +76,8 @@ BLOCKS: Final = {
     if (name := page.relative_to(ROOT).as_posix()) not in MADE
     and (found := [one for one in blocks(page.read_text()) if one.language not in SHOWN])
 }
+FIRST: Final = ("README.md", "docs/audit.md", "docs/streams.md")
+"""The pages that `make test` runs; `make test-all` runs the others, too."""
 
 
 def test_every_block_can_be_run() -> None:
@@ -88,7 +90,9 @@ def test_every_block_can_be_run() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("page", BLOCKS)
+@pytest.mark.parametrize(
+    "page", [one if one in FIRST else pytest.param(one, marks=pytest.mark.costly) for one in BLOCKS]
+)
 def test_page_runs_from_top_to_bottom(page: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     runnable = []
     typed = "".join(block.code for block in BLOCKS[page] if block.language == "console")

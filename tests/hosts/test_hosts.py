@@ -79,6 +79,7 @@ def heard(process: subprocess.Popen[str]) -> str:
     return line
 
 
+@pytest.mark.costly
 def test_each_host_is_cut_off_once_while_records_are_written(network: Network, tmp_path: Path) -> None:
     with network:
         hosts = Hosts(network, tmp_path)

@@ -21,7 +21,7 @@ from tests.interop.world import World
 
 GROUP, TRANSACTION = 0, 1
 KILLS = 10 if os.environ.get("ANABRANCH_INTEROP") else 2
-"""The short form belongs to `make test`, the whole one to `make interop`."""
+"""The short form belongs to `make test-all`, the whole one to `make interop`."""
 COPIERS = 2
 FIRST = 100
 AFTER_KILL_S = 90
@@ -45,6 +45,7 @@ def world() -> Iterator[World]:
         runner.run(one.cluster.stop())
 
 
+@pytest.mark.costly
 def test_every_record_is_copied_once_while_coordinators_die(world: World) -> None:
     """Kills during transactions, and one while copiers are idle. Each kill waits for copies before it and after it."""
     client = CLIENTS[0]

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from anabranch.protocol.registry import APIS, api_of
 from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
-
-_phases = [Phase.explicit, Phase.generate, Phase.shrink]
-_quiet: Any = {"deadline": None, "suppress_health_check": list(HealthCheck), "phases": _phases}
-settings.register_profile("quick", max_examples=25, derandomize=True, database=None, **_quiet)
-settings.register_profile("exhaustive", max_examples=400, **_quiet)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 MESSAGES = [message for api in APIS for message in (api.request, api.response)]
 VERSIONS = [(message, version) for message in MESSAGES for version in range(api_of(message).last_version + 1)]

@@ -17,9 +17,6 @@ from anabranch.protocol.apis.produce import ProduceRequest, ProduceResponse
 from anabranch.protocol.connection import ClientConnection, ServerConnection
 from anabranch.protocol.errors import DecodeError, ErrorCode
 from anabranch.protocol.registry import APIS
-from tests.protocol.messages import settings
-
-assert settings
 
 SERVED = {api.key: (0, api.last_version) for api in APIS}
 FETCH = FetchRequest(max_wait_ms=100, min_bytes=1, topics=[])

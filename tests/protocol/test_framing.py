@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from anabranch.protocol import framing
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.framing import BUFFER_BYTES, FrameReader, ReceiveBuffer
-from tests.protocol.messages import settings
-
-assert settings  # its profile keeps these tests quick
 
 
 def framed(*frames: bytes) -> bytes:

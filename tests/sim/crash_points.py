@@ -225,12 +225,17 @@ def every_run(points: tuple[str, ...]) -> list[tuple[int, str]]:
     return [(number, cross) for number in range(1, len(points) + 1) for cross in CROSSES]
 
 
-def some_runs(points: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Every kind of point with every cross; which of the points of a kind differs from cross to cross."""
+def some_runs(points: tuple[str, ...], *, every_cross: bool) -> list[tuple[int, str]]:
+    """Every kind of point, with every cross or one of them; which of the points of a kind differs by the cross."""
     numbers: dict[str, list[int]] = {}
     for number, name in enumerate(points, 1):
         numbers.setdefault(name, []).append(number)
-    return [(known[place % len(known)], cross) for known in numbers.values() for place, cross in enumerate(CROSSES)]
+    return [
+        (known[place % len(known)], cross)
+        for kind, known in enumerate(numbers.values())
+        for place, cross in enumerate(CROSSES)
+        if every_cross or place == kind % len(CROSSES)
+    ]
 
 
 def run_many(todo: list[tuple[int, str]], workers: Executor) -> Iterator[Outcome]:

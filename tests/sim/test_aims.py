@@ -45,6 +45,7 @@ def test_aimed_scenario_occurs_without_violation(workers: Executor) -> None:
         assert came_about, name
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("bug", "checkers"),
     [

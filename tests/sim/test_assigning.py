@@ -49,6 +49,7 @@ def revoking_partitions_are_let_go(patch: pytest.MonkeyPatch) -> None:
 SCHEDULES = 12
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("bug", "first", "shown_by"),
     [

@@ -68,6 +68,7 @@ def the_next_coordinator_does_not_look(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupGates, "on_loaded", lambda gates, slot: None)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("bug", "shown_by", "faults"),
     [

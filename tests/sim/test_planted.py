@@ -40,6 +40,7 @@ LIKELY: Final = {
 """The seeds that caught a bug last: tried first."""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("bug", "checkers"),
     [

@@ -121,6 +121,7 @@ def the_door_is_open_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AdmissionQueue, "__init__", lambda entrance, quotas, is_open: original(entrance, quotas))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("bug", "seen_as"),
     [

@@ -11,7 +11,7 @@ from tests.sim.command import Result, run_many
 from tests.sim.effects import silent
 from tests.sim.elsewhere import fingerprints_elsewhere
 
-SCHEDULES = 26
+SCHEDULES = 10
 """`make sim` runs five hundred."""
 AGAIN = 2
 
@@ -32,7 +32,7 @@ def test_schedules_under_faults_have_no_violation(results: list[Result]) -> None
         if result.violations:
             guilty[result.seed] = result.violations[:3]
     assert not guilty, "repeat with: make sim SEED=n"
-    assert resizes > 15
+    assert resizes > 5
     assert silent(fired, SCHEDULES) == []
 
 

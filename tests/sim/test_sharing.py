@@ -125,6 +125,7 @@ DEPOSED = ("broker freezes", "zookeeper cut off", "link cut")
 UNHEARD = ("share coordinator dies", "dies at a step", "connections reset")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("bug", "faults", "first", "shown_by"),
     [

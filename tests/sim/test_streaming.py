@@ -76,6 +76,7 @@ def test_schedule_with_removals_has_no_violation() -> None:
     assert happened["removals"]
 
 
+@pytest.mark.costly
 def test_joined_topics_with_resizes_converge() -> None:
     _, violations, happened = play(9, joins=True)  # one that finds it when nothing waits, or for the fastest topic
     assert not violations, "python -m tests.sim.streaming --joins 9"
@@ -94,7 +95,10 @@ def test_timers_fire_once_each_through_crashes_and_resizes() -> None:
     assert happened["silences"] and happened["keys moved"]
 
 
-@pytest.mark.parametrize("seed", [2, 4], ids=["short grace period", "long grace period"])
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(2, id="short grace period", marks=pytest.mark.costly), pytest.param(4, id="long grace period")],
+)
 def test_windows_close_once_with_all_their_records_through_crashes_and_resizes(seed: int) -> None:
     """These find stream time that is forgotten or does not move, windows that are not indexed, or stay behind."""
     _, violations, happened = play(seed, windows=True)

@@ -55,6 +55,7 @@ def test_stream_with_restarts_gives_same_verdict_as_pure_checks(
     check_backfill(backfill.run(spark.read.parquet(str(tmp_path / "copy")), Scope("stream-flights")), expected)
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 def test_slow_query_is_restarted_while_service_waits_for_commands(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
@@ -88,6 +89,7 @@ def check_backfill(found: backfill.Backfill, expected: Audited) -> None:
     assert found.judgement == expected.verdict
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 def test_query_that_fails_within_a_batch_restarts_and_counts_it_once(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

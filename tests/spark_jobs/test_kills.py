@@ -47,6 +47,7 @@ def doomed(live: LiveCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     driver.kill(kills.DRIVER, random.Random())
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 def test_audit_gives_same_verdict_after_driver_and_worker_are_killed(
     doomed: Doomed, spark: SparkSession, tmp_path: Path

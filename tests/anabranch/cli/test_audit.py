@@ -96,6 +96,7 @@ def needs_java() -> None:
         pytest.skip(f"NO SPARK: {why_missing()}")
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.usefixtures("needs_java")

@@ -77,6 +77,7 @@ def test_invalid_ensemble_is_refused(words: list[str], said: str, anabranch: Com
     assert said in " ".join(refused.output.split())
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 def test_servers_of_an_ensemble_wait_for_each_other(tmp_path: Path, anabranch: Command) -> None:
     if why_unavailable() is not None:

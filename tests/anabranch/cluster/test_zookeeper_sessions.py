@@ -15,6 +15,7 @@ from anabranch.controller.zk.session import SessionEvent
 pytestmark = [pytest.mark.zookeeper]
 
 
+@pytest.mark.costly
 async def test_ensemble_survives_one_server_and_sessions_expire_on_request(tmp_path: Path) -> None:
     """Kills a server, writes, and restarts it; then ends a session through each server, long before its timeout."""
     async with LocalEnsemble(tmp_path) as ensemble:

@@ -1,8 +1,11 @@
 from collections import Counter
 
+import pytest
+
 from anabranch.demo import flights
 
 
+@pytest.mark.costly
 def test_all_flights_are_loaded_and_each_aircraft_is_in_order() -> None:
     rows = flights.load()
     assert len(rows) == flights.COUNT

@@ -105,8 +105,8 @@ async def test_a_cluster_as_new_for_a_coroutine(anabranch):
 @pytest.mark.parametrize(
     ("words", "mark"),
     [
-        (("-p", "no:asyncio"), None),
-        (("--asyncio-mode=strict",), "@pytest.mark.asyncio"),
+        pytest.param(("-p", "no:asyncio"), None, marks=pytest.mark.costly),
+        pytest.param(("--asyncio-mode=strict",), "@pytest.mark.asyncio", marks=pytest.mark.costly),
         (("--asyncio-mode=auto",), ""),
     ],
     ids=["without pytest-asyncio", "with its strict mode", "with its auto mode"],
@@ -309,7 +309,11 @@ def test_settings(anabranch):
 """
 
 
-@pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["in one process", "with xdist"])
+@pytest.mark.parametrize(
+    "words",
+    [(), pytest.param(("-n", "2"), marks=pytest.mark.costly)],
+    ids=["in one process", "with xdist"],
+)
 def test_each_test_has_an_empty_cluster(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(THEIR_INI + "addopts = --strict-markers\n")
     (tmp_path / "test_own.py").write_text(OWN)

@@ -20,6 +20,7 @@ SCHEDULES = 300
 NOTICED_WITHIN = 100
 
 
+@pytest.mark.costly
 def test_three_hundred_schedules_of_a_streams_group() -> None:
     seen: Counter[str] = Counter()
     for seed in range(SCHEDULES):
