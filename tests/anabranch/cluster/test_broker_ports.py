@@ -35,7 +35,8 @@ async def test_clients_get_mapped_ports_and_brokers_do_not_use_them() -> None:
 
 async def test_ports_follow_the_first_on_both_sides() -> None:
     cluster = Cluster(2, port=9092, advertised_host="::1", advertised_port=443, properties={"broker.id": "0"})
-    told_ports = [(one.first_listener.port, one.first_listener.advertised_port) for one in cluster._settings.values()]
+    listeners = [cluster._settings[one].first_listener for one in cluster.node_ids]
+    told_ports = [(one.port, one.advertised_port) for one in listeners]
     assert told_ports == [(9092, 443), (9093, 444)]
     assert cluster.bootstrap_servers == "[::1]:443,[::1]:444"
 
