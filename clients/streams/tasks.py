@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -27,10 +27,9 @@ from anabranch.clients.streams.serdes import Undecodable
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.timed_store import MarkedStore, TimedStore
 from anabranch.clients.streams.timers import Fire, TaskTimers
-from anabranch.clients.streams.topology_graph import INTERNAL, Clock, Subtopology, internal_name
-from anabranch.clients.streams.window_store import WindowStore
-from anabranch.clients.streams.windows import Windowed, Windows
+from anabranch.clients.streams.topology_graph import INTERNAL, Clock, Subtopology, Timed, internal_name
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers
 from anabranch.protocol.topic_partition import TopicPartition
@@ -102,7 +101,7 @@ class Task:
         self.headers: Headers = ()
         self.now_ms = -1
         self._timers: dict[str, TaskTimers] = {}
-        self._windows: list[WindowStore] = []
+        self._timed: list[TimedStore] = []
         self.processed = 0
         self.fired = False
         """Whether timers were called since the last commit."""
@@ -135,12 +134,13 @@ class Task:
         """Add timers to the task, before it runs."""
         self._timers[name] = TaskTimers(self.stores[name], clock, fire)
 
-    def add_windows(self, name: str, windows: Windows) -> WindowStore:
-        """Keep windows in one of the task's stores, before it runs."""
-        self._windows.append(WindowStore(self.stores[name], self.id.partition, windows))
-        return self._windows[-1]
+    def add_timed_store(self, name: str, make: Callable[[MarkedStore, int], Timed]) -> Timed:
+        """Make a store with stream time of one of the task's stores, before it runs."""
+        timed = make(self.stores[name], self.id.partition)
+        self._timed.append(timed)
+        return timed
 
-    def drop_late(self, window: Windowed) -> None:
+    def drop_late(self) -> None:
         """Count a record that came after its window had closed."""
         self._failures.late += 1
 
@@ -212,8 +212,8 @@ class Task:
     def _take_outputs(self) -> list[Output]:
         for store in self.stores.values():
             store.keep()
-        for windows in self._windows:
-            windows.note_time()
+        for timed in self._timed:
+            timed.note_time()
         sent, self.outputs = self.outputs, []
         return sent
 
@@ -236,8 +236,8 @@ class Task:
         self._sent_before = len(self.outputs)
         for store in self.stores.values():
             store.begin()
-        for windows in self._windows:
-            windows.begin()
+        for timed in self._timed:
+            timed.begin()
 
     def _drop(self, record: ConsumerRecord, error: Exception) -> None:
         """Undo the effects of a failed record that does not end the instance."""
@@ -252,8 +252,8 @@ class Task:
         del self.outputs[self._sent_before :]
         for store in self.stores.values():
             store.undo()
-        for windows in self._windows:
-            windows.undo()
+        for timed in self._timed:
+            timed.undo()
 
     @property
     def cut_off(self) -> bool:
@@ -356,8 +356,8 @@ class Task:
             store.checkpoint.read_to(store.checkpoint.offset)
         for timers in self._timers.values():
             timers.load()
-        for windows in self._windows:
-            windows.load()
+        for timed in self._timed:
+            timed.load()
         self.state = State.RUNNING
 
     def doubt(self, store: str) -> None:

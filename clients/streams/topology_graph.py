@@ -13,17 +13,18 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
-from anabranch.clients.streams.window_store import WindowStore
-from anabranch.clients.streams.windows import Windowed, Windows, encode_key
+from anabranch.clients.streams.timed_store import MarkedStore, TimedStore
+from anabranch.clients.streams.windows import encode_key
 from anabranch.protocol.records.record import Headers
 from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.protocol.topic_name import is_legal
 
 KeyValue = tuple[bytes | None, Any]
+Timed = TypeVar("Timed", bound=TimedStore)
 INTERNAL: Final = "\0"
 """The prefix of internal topic names: only the running task knows the application's id."""
 
@@ -95,10 +96,10 @@ class Context(Protocol):
     def add_timers(self, name: str, clock: Clock, fire: Callable[[bytes, int], None]) -> None:
         """Have a function called with key and time of each due timer; `Stream.process` does it."""
 
-    def add_windows(self, name: str, windows: Windows) -> WindowStore:
-        """Keep windows in a store that the step has named; `WindowedStream` does it."""
+    def add_timed_store(self, name: str, make: Callable[[MarkedStore, int], Timed]) -> Timed:
+        """Return what `make` makes of a store that the step has named and the task's partition: windows and joins do it."""
 
-    def drop_late(self, window: Windowed) -> None:
+    def drop_late(self) -> None:
         """Count a record that came after its window had closed."""
 
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from anabranch.clients.streams.serdes import JSON, Serde
@@ -116,7 +117,7 @@ class WindowedStream(Generic[Result]):
             raise ValueError("sessions are merged by a record between them: give merge=")
 
         def bind(context: Context, forward: Handler) -> Handler:
-            kept = context.add_windows(store, windows)
+            kept = context.add_timed_store(store, partial(WindowStore, windows=windows))
             aggregation = Aggregation(context, forward, kept, emit, initial, value)
             if isinstance(windows, TimeWindows):
                 return _in_time_windows(aggregation, windows, add)
@@ -175,7 +176,7 @@ def _in_time_windows(aggregation: Aggregation, windows: TimeWindows, add: Add) -
         stream_time_ms = kept.observe(timestamp_ms)
         for window in windows.of(key, timestamp_ms):
             if windows.closes_at_ms(window) <= stream_time_ms:
-                context.drop_late(window)
+                context.drop_late()
                 continue
             before, newest_ms = aggregation.before(window)
             aggregation.update(window, add(key, row, before), max(timestamp_ms, newest_ms))
@@ -197,7 +198,7 @@ def _in_sessions(aggregation: Aggregation, windows: SessionWindows, add: Add, me
         end_ms = max([timestamp_ms, *(session.end_ms for session in merged)])
         whole = Session(key, start_ms, end_ms)
         if windows.closes_at_ms(whole) <= stream_time_ms:
-            context.drop_late(whole)
+            context.drop_late()
         else:
             before = aggregation.initial()
             for session in merged:
