@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from anabranch.clients.streams.serdes import BYTES, JSON, Serde
+from anabranch.clients.streams.stream_join import StreamJoin
 from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, pass_on
 from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
-from anabranch.clients.streams.windows import Windows
+from anabranch.clients.streams.windows import JoinWindows, Windows
 from anabranch.protocol.suggestion import suggest_arguments
 
 
@@ -299,6 +300,58 @@ class Stream:
             return one
 
         return self._then(Node(bind, label=f"join {name}", stores=(name,), joins=True, left=left))
+
+    def join_within(
+        self,
+        other: Stream,
+        windows: JoinWindows,
+        joined: Callable[[Any, Any], Any],
+        *,
+        store: str,
+        left: bool = False,
+        outer: bool = False,
+        value: Serde = JSON,
+        other_value: Serde = JSON,
+    ) -> Stream:
+        """Join each record with those of another stream that have its key and a timestamp near its own.
+
+        Every pair is joined once, when the later record of the two is processed. Its result has the higher timestamp.
+        Records without a value are left out. Records that nothing is joined with are handed on when stream time, the
+        highest timestamp of both streams' records here, has passed their window and the grace period, and a record
+        comes. Kept records and stream time are state. Both streams are read by the same task. So their topics are keyed
+        alike, have as many partitions, and are resized alike.
+
+        Args:
+            other: A stream of the same topology, the right side.
+            windows: How far apart the timestamps of two records may be.
+            joined: Is given the values of the two records, and returns the new value.
+            store: What the names of the stores begin with, as in Kafka Streams.
+            left: Whether records of this stream pass that nothing is joined with, with None as the other value.
+            outer: Whether records of either stream do.
+            value: How values of this stream are encoded in the store.
+            other_value: How values of the other stream are.
+
+        Returns:
+            The results, under the same keys.
+
+        Raises:
+            ValueError: The other stream is one of another topology.
+        """
+        if other._graph is not self._graph:
+            raise ValueError("only streams of one topology can be joined")
+        join = StreamJoin(
+            name=store,
+            windows=windows,
+            joined=joined,
+            left=left,
+            outer=outer,
+            left_value=value,
+            right_value=other_value,
+        )
+        node = join.node()
+        for stream, is_left in ((self, True), (other, False)):
+            self._graph.add(self._graph.add(stream._node, join.side(is_left=is_left)), node)
+        return Stream(self._graph, node)
 
     def process(
         self,

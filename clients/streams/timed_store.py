@@ -39,7 +39,7 @@ class TimedStore:
         """The highest timestamp of the step's records."""
         self._store = store
         self._partition = partition
-        self._undo: list[Callable[[], None]] | None = None
+        self._undo: list[Callable[[], object]] | None = None
 
     def load(self) -> None:
         """Read stream time and the index from the store: the task starts to run."""
@@ -69,6 +69,6 @@ class TimedStore:
             one()
         self._undo = None
 
-    def _later_undo(self, action: Callable[[], None]) -> None:
+    def _later_undo(self, action: Callable[[], object]) -> None:
         if self._undo is not None:
             self._undo.append(action)

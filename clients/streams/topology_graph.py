@@ -97,7 +97,7 @@ class Context(Protocol):
         """Have a function called with key and time of each due timer; `Stream.process` does it."""
 
     def add_timed_store(self, name: str, make: Callable[[MarkedStore, int], Timed]) -> Timed:
-        """Return what `make` makes of a store that the step has named and the task's partition: windows and joins do it."""
+        """Make a store with stream time of one that the step has named; windows and joins do it."""
 
     def drop_late(self) -> None:
         """Count a record that came after its window had closed."""

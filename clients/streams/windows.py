@@ -4,10 +4,11 @@
                      hopping. The end is exclusive.
     SessionWindows   a window per burst of records of a key, without a gap longer than `gap_ms`. The end is the
                      timestamp of its last record. A record between two sessions merges them.
+    JoinWindows      a window around each record of a stream, for the records of another one that it is joined with.
 
 A window is closed when stream time has passed its end by the grace period (for sessions, by the gap as well). Then
-nothing changes it any more. Pure. Source: TimeWindows, SessionWindows, WindowKeySchema and SessionKeySchema of Kafka
-Streams; the bytes of windowed keys are theirs.
+nothing changes it any more. Pure. Source: TimeWindows, SessionWindows, JoinWindows, WindowKeySchema and
+SessionKeySchema of Kafka Streams; the bytes of windowed keys are theirs.
 """
 
 from __future__ import annotations
@@ -140,6 +141,47 @@ class SessionWindows:
 
 
 Windows = TimeWindows | SessionWindows
+
+
+@suggest_arguments
+@dataclass(frozen=True, slots=True)
+class JoinWindows:
+    """The times of the right records that a left record is joined with, in milliseconds. Both ends belong to it.
+
+    Args:
+        before_ms: How much earlier than the left record the right one may be. Negative if it must be later.
+        after_ms: How much later than the left record the right one may be. Negative if it must be earlier.
+        grace_ms: How much longer records are kept for late ones.
+
+    Raises:
+        ValueError: The window would end before it begins, the grace period is negative, or no record would be kept.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if self.before_ms + self.after_ms < 0:
+            raise ValueError(f"before_ms + after_ms must not be negative: {self.before_ms} + {self.after_ms}")
+        _check_grace(self.grace_ms)
+        if not self.retention_ms:
+            raise ValueError("records of a window of 0 ms are not kept to be joined: give it a grace_ms of 1 or more")
+
+    @property
+    def retention_ms(self) -> int:
+        """How long records are kept, by the stream time of their side."""
+        return self.before_ms + self.after_ms + self.grace_ms
+
+    @property
+    def open_ms(self) -> tuple[int, int]:
+        """How long after its timestamp a record may still be joined: one of the right side, one of the left side."""
+        return self.before_ms + self.grace_ms, self.after_ms + self.grace_ms
+
+    def around(self, timestamp_ms: int, *, is_left: bool) -> tuple[int, int]:
+        """Return the first and the last time of the records that a record of a side is joined with."""
+        earlier_ms, later_ms = (self.before_ms, self.after_ms) if is_left else (self.after_ms, self.before_ms)
+        return max(0, timestamp_ms - earlier_ms), max(0, timestamp_ms + later_ms)
 
 
 def _check_grace(grace_ms: int) -> None:

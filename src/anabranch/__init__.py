@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from anabranch.clients.streams.topology import Topology
     from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Store, Timer, Timers
     from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
-    from anabranch.clients.streams.windows import SessionWindows, TimeWindows, Windowed
+    from anabranch.clients.streams.windows import JoinWindows, SessionWindows, TimeWindows, Windowed
     from anabranch.clients.topic_admin import NewTopic
     from anabranch.cluster.in_process import Cluster
     from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -53,6 +53,7 @@ _HOMES = {
     "FatalError": "clients.producer.transaction_errors",
     "Handler": "clients.streams.topology_graph",
     "JSON": "clients.streams.serdes",
+    "JoinWindows": "clients.streams.windows",
     "KafkaError": "protocol.errors",
     "NewTopic": "clients.topic_admin",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
@@ -99,6 +100,7 @@ __all__ = [
     "ErrorCode",
     "FatalError",
     "Handler",
+    "JoinWindows",
     "KafkaError",
     "NewTopic",
     "PartitionKeyRebalanceListener",

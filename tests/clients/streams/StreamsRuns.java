@@ -43,6 +43,7 @@ public class StreamsRuns {
         config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "nowhere:1");
         config.put("default.dsl.store", "in_memory");
         config.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_WINDOWED_AGGREGATION, 0L);
+        config.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_OUTER_JOIN_SPURIOUS_RESULTS_FIX, 0L);
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         config.put(StreamsConfig.STATE_DIR_CONFIG, System.getProperty("java.io.tmpdir") + "/runs-" + ProcessHandle.current().pid());
         ObjectNode answer = JSON.createObjectNode();
@@ -116,6 +117,7 @@ public class StreamsRuns {
                     step.get("left").asBoolean()
                             ? of.leftJoin(tables.get(step.get("with").asText()), StreamsRuns::joined, Joined.with(TEXT, TEXT, TEXT))
                             : of.join(tables.get(step.get("with").asText()), StreamsRuns::joined, Joined.with(TEXT, TEXT, TEXT)));
+            case "join_within" -> streams.put(out, joinWithin(of, streams.get(step.get("with").asText()), step));
             case "to" -> {
                 sinks.add(step.get("topic").asText());
                 of.to(step.get("topic").asText(), Produced.with(TEXT, TEXT));
@@ -138,6 +140,18 @@ public class StreamsRuns {
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(
                         Duration.ofMillis(step.get("size").asLong()), Duration.ofMillis(step.get("grace").asLong())))
                 .emitStrategy(emit(step));
+    }
+
+    static KStream<String, String> joinWithin(KStream<String, String> of, KStream<String, String> other, JsonNode step) {
+        JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(Duration.ofDays(1), Duration.ofMillis(step.get("grace").asLong()))
+                .before(Duration.ofMillis(step.get("before").asLong()))
+                .after(Duration.ofMillis(step.get("after").asLong()));
+        StreamJoined<String, String, String> stored = StreamJoined.with(TEXT, TEXT, TEXT);
+        return switch (step.get("kind").asText()) {
+            case "left" -> of.leftJoin(other, StreamsRuns::paired, windows, stored);
+            case "outer" -> of.outerJoin(other, StreamsRuns::paired, windows, stored);
+            default -> of.join(other, StreamsRuns::paired, windows, stored);
+        };
     }
 
     /** Stores that forget nothing: with the retention by default, a jump of time loses the results of closed windows. */
@@ -164,6 +178,10 @@ public class StreamsRuns {
 
     static String joined(String value, String row) {
         return "" + ((value == null ? 0 : number(value)) * 1000 + (row == null ? 0 : number(row)));
+    }
+
+    static String paired(String value, String other) {
+        return "" + ((value == null ? 3 : 7 + number(value)) * 1009 + (other == null ? 5 : 11 + number(other))) % 1000003;
     }
 
     /** The sum as text; null, which deletes the key, if the sum is a multiple of 7. */

@@ -20,7 +20,7 @@ from anabranch.clients.streams.stream import Stream, Table
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
 from anabranch.clients.streams.windowed_stream import Emit
-from anabranch.clients.streams.windows import SessionWindows, TimeWindows
+from anabranch.clients.streams.windows import JoinWindows, SessionWindows, TimeWindows
 from tests.clients.streams.oracle import ask, driver_jars_or_skip
 
 pytestmark = pytest.mark.kafka_jars
@@ -28,7 +28,9 @@ pytestmark = pytest.mark.kafka_jars
 TOPOLOGIES: Final = int(os.environ.get("ANABRANCH_TOPOLOGIES", "300"))
 RECORDS: Final = 40
 AGGREGATIONS: Final = ("count", "sum", "reduce")
-WINDOWED: Final = ("window_count", "window_reduce", "session_count", "session_sum")
+WINDOWED: Final = ("window_count", "window_reduce", "session_count", "session_sum", "join_within")
+JOINS_WITHIN_MAX: Final = 2
+"""Each one multiplies the records."""
 Step = dict[str, Any]
 
 
@@ -102,6 +104,8 @@ class Program:
                 self.windowed(op, of, size=size, advance=advance)
             case "session_count" | "session_sum":
                 self.windowed(op, of, size=rng.randint(1, 30))
+            case "join_within":
+                self.join_within(of)
             case "join":
                 self.add(op, of=self.at_home(of), **{"with": "rows"}, left=rng.random() < 0.5)
             case _:
@@ -111,6 +115,27 @@ class Program:
         """A windowed aggregation: its keys are text, so that both sides write them alike."""
         store, grace, closes = f"store-{next(self._names)}", self.rng.choice([0, 7, 50]), self.rng.random() < 0.5
         self.add(op, of=self.at_home(of), store=store, grace=grace, closes=closes, strays=True, **arguments)
+
+    def join_within(self, of: str) -> None:
+        """A join of two streams, or of one with itself."""
+        rng = self.rng
+        other = rng.choice([one for one in self.streams if one not in self.aggregated])
+        if sum(step["op"] == "join_within" for step in self.steps) == JOINS_WITHIN_MAX:
+            return
+        before, grace = rng.choice([0, rng.randint(0, 40), 20, -10]), rng.choice([0, 0, rng.randint(1, 60)])
+        after = rng.choice([0, rng.randint(0, 40), 20]) if before >= 0 else rng.randint(-before, 40)
+        if before and rng.random() < 0.3:
+            before, after = after, before
+        self.add(
+            "join_within",
+            of=self.at_home(of),
+            **{"with": self.at_home(other)},
+            store=f"store-{next(self._names)}",
+            kind=rng.choice(["inner", "left", "outer"]),
+            before=before,
+            after=after,
+            grace=grace if before + after + grace else 1,
+        )
 
     def records(self) -> list[tuple[str, str | None, str | None, int]]:
         """Input for it, with some late timestamps, records without key and deletions."""
@@ -181,6 +206,17 @@ def behind(of: Stream, step: Step, streams: dict[str, Stream], tables: dict[str,
             return of.reduce(step["store"], lambda one, other: str(max(int(one), int(other))), value=TEXT)
         case "window_count" | "window_reduce" | "session_count" | "session_sum":
             return windowed(of, step).map(lambda window, value: (b"%s@%d-%d" % window, value))
+        case "join_within":
+            return of.join_within(
+                streams[step["with"]],
+                JoinWindows(step["before"], step["after"], step["grace"]),
+                paired,
+                store=step["store"],
+                left=step["kind"] == "left",
+                outer=step["kind"] == "outer",
+                value=TEXT,
+                other_value=TEXT,
+            )
         case "join":
             return of.join(tables[step["with"]], joined, left=step["left"])
         case other:
@@ -224,6 +260,11 @@ def summed(key: bytes, value: str, total: str) -> str | None:
 
 def joined(value: str | None, row: str | None) -> str:
     return str(int(value or 0) * 1000 + int(row or 0))
+
+
+def paired(value: str | None, other: str | None) -> str:
+    one, two = 3 if value is None else 7 + int(value), 5 if other is None else 11 + int(other)
+    return str((one * 1009 + two) % 1000003)
 
 
 def sent(steps: list[Step], records: list[tuple[str, str | None, str | None, int]]) -> dict[str, list[list[Any]]]:
