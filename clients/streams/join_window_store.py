@@ -46,7 +46,9 @@ class JoinWindowStore(TimedStore):
             self._by_key.setdefault(key, []).append((timestamp_ms, number))
 
     def put(self, key: bytes, value: bytes, timestamp_ms: int) -> bool:
-        """Keep a record, if it has not expired; return whether it is kept. `observe` comes before."""
+        """Keep a record, if it has not expired, and remove those that have; return whether it is kept."""
+        self.observe(timestamp_ms)
+        self._remove_expired()
         if self._is_expired(timestamp_ms):
             return False
         places = self._by_key.setdefault(key, [])
@@ -69,8 +71,7 @@ class JoinWindowStore(TimedStore):
                     found.append((timestamp_ms, value))
         return found
 
-    def remove_expired(self) -> None:
-        """Remove the records that have expired."""
+    def _remove_expired(self) -> None:
         while self._expiring and self._is_expired(self._expiring[0][0]):
             timestamp_ms, key, number = heapq.heappop(self._expiring)
             if self._take_from_key(timestamp_ms, key, number):

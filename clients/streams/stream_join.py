@@ -94,16 +94,17 @@ class _TaskJoin:
         timestamp_ms = self._context.timestamp_ms
         if self._unjoined is not None:
             self._unjoined.observe(timestamp_ms)
+        if value is None:
+            return
         if key is None:
-            if value is not None and self._passes[is_left]:
+            if self._passes[is_left]:
                 self._forward(None, self._result(is_left, value, None))
             return
-        encoded = None
-        if value is not None:
-            encoded = self._serdes[is_left].encode(value)
-            self._hand_on_closed(timestamp_ms, is_left)
-            self._join(key, value, encoded, timestamp_ms, is_left)
-        self._keep(key, encoded, timestamp_ms, is_left)
+        encoded = self._serdes[is_left].encode(value)
+        self._hand_on_closed(timestamp_ms, is_left)
+        self._join(key, value, encoded, timestamp_ms, is_left)
+        if not self._sides[is_left].put(key, encoded, timestamp_ms):
+            self._context.drop_late()
 
     def _hand_on_closed(self, timestamp_ms: int, is_left: bool) -> None:
         """Hand on the records that were not joined and whose windows are closed, if this record is not late."""
@@ -128,14 +129,6 @@ class _TaskJoin:
             self._hand_on(key, self._result(is_left, value, None), timestamp_ms)
         else:
             unjoined.put(key, encoded, timestamp_ms, is_left=is_left)
-
-    def _keep(self, key: bytes, encoded: bytes | None, timestamp_ms: int, is_left: bool) -> None:
-        """Keep a record for those of the other side that come; a deletion only has a time."""
-        side = self._sides[is_left]
-        side.observe(timestamp_ms)
-        if encoded is not None and not side.put(key, encoded, timestamp_ms):
-            self._context.drop_late()
-        side.remove_expired()
 
     def _result(self, is_left: bool, value: Any, other: Any) -> Any:
         return self._joined(value, other) if is_left else self._joined(other, value)

@@ -6,7 +6,7 @@ and output are one. Instances are the real `Streams`, with their stores in a rea
 what its last write left.
 
     python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats]
-                                                           [--timers | --windows]
+                                                           [--timers | --windows | --stream-joins]
 """
 
 from __future__ import annotations
@@ -318,6 +318,7 @@ def play(
     repeats: bool = False,
     timers: bool = False,
     windows: bool = False,
+    stream_joins: bool = False,
     tell: bool = False,
 ) -> tuple[int, list[str], Counter[str]]:
     """One schedule: what is wrong, and what happened."""
@@ -325,16 +326,19 @@ def play(
     from tests.sim.streaming_joins import Joins
     from tests.sim.streaming_removals import Removals
     from tests.sim.streaming_repeats import Repeats
+    from tests.sim.streaming_stream_joins import StreamJoins
     from tests.sim.streaming_timers import Timers
     from tests.sim.streaming_windows import Windows
 
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
-        if removals or (joins and seed % 2):
+        if removals or ((joins or stream_joins) and seed % 2):
             settings.enter_context(removals_soon())
         where = Path(directory)
         schedule: Streaming
         if joins:
             schedule = Joins(seed, where)
+        elif stream_joins:
+            schedule = StreamJoins(seed, where)
         elif repeats:
             schedule = Repeats(seed, where, resizes=resizes)
         elif timers:
@@ -364,8 +368,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeats", action="store_true", help="process at least once, instead of exactly once")
     parser.add_argument("--timers", action="store_true", help="set a timer for each record, too")
     parser.add_argument("--windows", action="store_true", help="count in windows of time and sessions")
+    parser.add_argument("--stream-joins", action="store_true", help="join two topics within a window of time")
     options = parser.parse_args(arguments)
-    kind = {name: getattr(options, name) for name in ("resizes", "removals", "joins", "repeats", "timers", "windows")}
+    names = ("resizes", "removals", "joins", "repeats", "timers", "windows", "stream_joins")
+    kind = {name: getattr(options, name) for name in names}
     return run_schedules(partial(play, **kind), options)
 
 

@@ -80,14 +80,15 @@ class Joins(Streaming):
     """One such schedule."""
 
     topology = staticmethod(joining)
-    feeder_class = TwoFeeder
-    feeder: TwoFeeder
+    feeder_class: type[Feeder] = TwoFeeder
+    feeder: Any
+    operator_class: type[ThoroughOperator] = ThoroughOperator
 
     def __init__(self, seed: int, directory: Path) -> None:
         super().__init__(seed, directory)
         counts = self.rng.choice(COUNTS)
-        self.operator = ThoroughOperator(self.cluster, counts, pause_s=3.0, topic=INPUT)
-        self.table = ThoroughOperator(self.cluster, counts, pause_s=3.0, topic=TABLE, name="operator of the table")
+        self.operator = self.operator_class(self.cluster, counts, pause_s=3.0, topic=INPUT)
+        self.table = self.operator_class(self.cluster, counts, pause_s=3.0, topic=TABLE, name="operator of the table")
         first, second = self.rng.sample((self.operator, self.table), 2)
         first.pause_s, second.pause_s = self.rng.choice(((1.0, 3.0), (1.5, 1.5), (0.5, 5.0), (0.0, 3.0)))
         self.rows: Counter[bytes] = Counter()

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kafka_jars
 TOPOLOGIES: Final = int(os.environ.get("ANABRANCH_TOPOLOGIES", "300"))
 RECORDS: Final = 40
 AGGREGATIONS: Final = ("count", "sum", "reduce")
-WINDOWED: Final = ("window_count", "window_reduce", "session_count", "session_sum", "join_within")
+WINDOWED: Final = ("window_count", "window_reduce", "session_count", "session_sum", *["join_within"] * 4)
 JOINS_WITHIN_MAX: Final = 2
 """Each one multiplies the records."""
 Step = dict[str, Any]
