@@ -1,7 +1,7 @@
 """A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3 without gaps.
 
 The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, `--joins`,
-`--repeats`, `--timers` and `--windows`.
+`--repeats`, `--timers`, `--windows` and `--stream-joins`.
 """
 
 from __future__ import annotations
@@ -104,3 +104,12 @@ def test_windows_close_once_with_all_their_records_through_crashes_and_resizes(s
     _, violations, happened = play(seed, windows=True)
     assert not violations, f"python -m tests.sim.streaming --windows {seed}"
     assert happened["windows closed"] > 100 and happened["keys moved"]
+
+
+@pytest.mark.parametrize("seed", [5, 11], ids=["short windows", "long windows"])
+def test_joined_streams_have_each_pair_once_through_crashes_and_resizes(seed: int) -> None:
+    """The second finds records that are not kept, indexed or removed, and stream time that does not move; the first
+    finds forgotten stream time, and records that move by another hash than their key's."""
+    _, violations, happened = play(seed, stream_joins=True)
+    assert not violations, f"python -m tests.sim.streaming --stream-joins {seed}"
+    assert happened["pairs"] and happened["records without a pair"] and happened["keys moved"]

@@ -12,7 +12,7 @@ import pytest
 from anabranch.clients.streams.stream import Stream
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_graph import INTERNAL
-from anabranch.clients.streams.windows import SessionWindows, TimeWindows
+from anabranch.clients.streams.windows import JoinWindows, SessionWindows, TimeWindows
 from tests.clients.streams.test_topology import run
 
 
@@ -104,7 +104,11 @@ def test_entry_of_a_window_belongs_to_the_key_of_its_records() -> None:
     records.count("plain")
     records.windowed_by(TimeWindows(10)).count("tumbling")
     records.windowed_by(SessionWindows(10)).count("sessions")
+    records.join_within(records, JoinWindows(5, 5), max, store="pairs", left=True)
     (part,) = topology.build("app").subtopologies
+    assert part.record_key("pairs-this-join-store", b"key" + bytes(12)) == b"key"
+    assert part.record_key("pairs-outer-other-join-store", b"key" + bytes(12)) == b"key"
+    assert part.record_key("pairs-left-shared-join-store", b"key" + bytes(13)) == b"key"
     assert part.record_key("plain", b"key") == b"key"
     assert part.record_key("tumbling", b"key" + bytes(12)) == b"key"
     assert part.record_key("sessions", b"key" + bytes(16)) == b"key"

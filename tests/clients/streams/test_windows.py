@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.clients.streams.windows import Session, SessionWindows, TimeWindows, Windowed, encode_key
+from anabranch.clients.streams.windows import JoinWindows, Session, SessionWindows, TimeWindows, Windowed, encode_key
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000), st.integers(0, 10_000))
@@ -64,6 +64,28 @@ def test_invalid_time_windows_are_refused(arguments: dict[str, int], reason: str
 def test_invalid_sessions_are_refused(gap_ms: int, grace_ms: int, reason: str) -> None:
     with pytest.raises(ValueError, match=f"{reason} must"):
         SessionWindows(gap_ms, grace_ms)
+
+
+def test_join_window_of_a_right_record_is_the_reverse_of_that_of_a_left_one() -> None:
+    windows = JoinWindows(3, 10, 5)
+    assert windows.around(100, is_left=True) == (97, 110)
+    assert windows.around(100, is_left=False) == (90, 103)
+    assert windows.around(1, is_left=True) == (0, 11)
+    assert windows.open_ms == (8, 15)
+    assert windows.retention_ms == 18
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((-5, 4), r"before_ms \+ after_ms must not be negative: -5 \+ 4"),
+        ((5, 5, -1), "grace_ms must not be negative: -1"),
+        ((-5, 5), "give it a grace_ms of 1 or more"),
+    ],
+)
+def test_invalid_join_windows_are_refused(arguments: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        JoinWindows(*arguments)
 
 
 def test_misspelled_argument_is_refused_with_a_suggestion() -> None:
