@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.clients.streams.changelog import observed_time, time_mark
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.window_store import WindowStore
@@ -95,19 +94,6 @@ def test_windows_and_stream_time_go_on_in_the_task_that_opens_the_store_next(dis
     assert again.sessions(b"k", 0, 99) == [Session(b"k", 10, 12)]
     again.observe(18)
     assert closed(again) == [(Session(b"k", 10, 12), b"v", 12)]
-
-
-def test_stream_time_is_the_highest_of_its_own_and_those_that_came_with_keys(disk: TaskDisk) -> None:
-    store, kept = opened(disk, TimeWindows(10))
-    assert kept.stream_time_ms == -1
-    kept.note_time()
-    assert store.marks == {}, "there is no time yet"
-    kept.observe(12)
-    kept.note_time()
-    store.marks.update([time_mark(7, 99)])
-    assert observed_time(store.marks) == 99
-    committed(disk, store)
-    assert opened(disk, TimeWindows(10))[1].stream_time_ms == 99
 
 
 def test_window_that_moved_away_is_not_closed_here(disk: TaskDisk) -> None:

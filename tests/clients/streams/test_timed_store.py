@@ -1,0 +1,61 @@
+"""Stream time of a store: it does not go back, is a mark, and moves with keys; and the undo of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.clients.streams.changelog import observed_time, time_mark
+from anabranch.clients.streams.state_store import StateStore
+from anabranch.clients.streams.task_disk import TaskDisk, Write
+from anabranch.clients.streams.timed_store import TimedStore
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[TaskDisk]:
+    disk = TaskDisk(tmp_path, ("s",))
+    yield disk
+    disk.close()
+
+
+class Listed(TimedStore):
+    """A store with a list as its index."""
+
+    def add(self, rows: list[int], row: int) -> None:
+        rows.append(row)
+        self._later_undo(rows.pop)
+
+
+def opened(disk: TaskDisk) -> tuple[StateStore, Listed]:
+    store = StateStore("s", disk)
+    kept = Listed(store, 3)
+    kept.load()
+    return store, kept
+
+
+def test_stream_time_is_the_highest_of_its_own_and_those_that_came_with_keys(disk: TaskDisk) -> None:
+    store, kept = opened(disk)
+    assert kept.stream_time_ms == -1
+    kept.note_time()
+    assert store.marks == {}, "there is no time yet"
+    assert (kept.observe(12), kept.observe(3)) == (12, 12), "stream time does not go back"
+    kept.note_time()
+    store.marks.update([time_mark(7, 99)])
+    assert observed_time(store.marks) == 99
+    disk.write(Write(marks={"s": store.marks}))
+    assert opened(disk)[1].stream_time_ms == 99
+
+
+def test_changes_of_the_index_since_begin_are_undone(disk: TaskDisk) -> None:
+    _, kept = opened(disk)
+    rows: list[int] = []
+    kept.add(rows, 1)
+    kept.begin()
+    kept.add(rows, 2)
+    kept.add(rows, 3)
+    kept.undo()
+    assert rows == [1]
+    kept.undo()
+    assert rows == [1]
