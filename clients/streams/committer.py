@@ -319,8 +319,11 @@ class Committer:
                     # state.
                     await producer.wait_for_partitions(topic, 1 + task.id.partition)
                     self._check_topic_id(topic, producer.metadata)
-                for key, value in store.changes.items():
-                    rows.append(await producer.send(topic, value, key, partition=task.id.partition))
+                for key, row in store.changes.items():
+                    value, timestamp_ms = store.logged(row)
+                    rows.append(
+                        await producer.send(topic, value, key, partition=task.id.partition, timestamp_ms=timestamp_ms)
+                    )
                 for key, mark in marks:
                     rows.append(
                         await producer.send(topic, mark, key, partition=task.id.partition, headers=MARK_HEADERS)
@@ -364,13 +367,16 @@ class Committer:
         await producer.wait_for_partitions(topic, 1 + max(targets))
         record_key = task.subtopology.record_key
         ways, kept = state_handover.leaving(
-            departure.lineage, opened, store.items(), lambda key: murmur2(record_key(name, key)), room
+            departure.lineage, opened, store.rows(), lambda key: murmur2(record_key(name, key)), room
         )
         deliveries = [Delivery(name, task.id.subtopology, target, rows) for target, rows in ways.items()]
         for way in deliveries:
-            for key, value in way.rows.items():
+            for key, row in way.rows.items():
                 store.put(key, None)
-                way.receipts.append(await producer.send(topic, value, key, partition=way.target))
+                value, timestamp_ms = store.logged(row)
+                way.receipts.append(
+                    await producer.send(topic, value, key, partition=way.target, timestamp_ms=timestamp_ms)
+                )
             if kept is not None:
                 way.mark = dict([arrived_mark(task.id.partition, opened.generation)])
                 if (stream_time_ms := observed_time(store.marks)) >= 0:

@@ -1,14 +1,20 @@
 """A task's store: uncommitted changes in memory over the data on disk.
 
 It keeps the changes of the current record, so that a failed record can be undone.
+
+A row is what memory and disk have of a key: its value, in a *timestamped* store behind the timestamp of its newest
+record. In the changelog the value is alone, and the timestamp is that of the changelog's record: as Kafka Streams has
+it (ValueAndTimestamp, RecordConverters).
 """
 
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Iterator
 from typing import Final
 
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import Checkpoint
 from anabranch.clients.streams.task_disk import TaskDisk
 
@@ -21,6 +27,8 @@ class _Unchanged(enum.Enum):
 
 _UNCHANGED: Final = _Unchanged.UNCHANGED
 _Before = bytes | _Unchanged | None
+_TIMESTAMP: Final = struct.Struct(">q")
+NO_TIMESTAMP: Final = -1
 
 
 class StateStore:
@@ -36,13 +44,16 @@ class StateStore:
         "log_marks",
         "marks",
         "name",
+        "timestamped",
         "topic_id",
     )
 
-    def __init__(self, name: str, disk: TaskDisk) -> None:
+    def __init__(self, name: str, disk: TaskDisk, *, timestamped: bool = False) -> None:
         self.name = name
+        self.timestamped = timestamped
         self._disk = disk
         self.changes: dict[bytes, bytes | None] = {}
+        """The rows that have changed since the last commit; None for a deleted key."""
         self.checkpoint = Checkpoint(disk.checkpoint(name))
         self.marks = disk.marks(name)
         self.topic_id = disk.topic_id(name)
@@ -58,15 +69,40 @@ class StateStore:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if there is none."""
+        row = self._row(key)
+        return row[_TIMESTAMP.size :] if self.timestamped and row is not None else row
+
+    def get_timestamped(self, key: bytes) -> tuple[bytes, int] | None:
+        """Return the value of a key in a timestamped store, and its timestamp; None if there is none."""
+        row = self._row(key)
+        return None if row is None else (row[_TIMESTAMP.size :], int(_TIMESTAMP.unpack_from(row)[0]))
+
+    def put(self, key: bytes, value: bytes | None, timestamp_ms: int = NO_TIMESTAMP) -> None:
+        """Set or delete a key. A timestamped store keeps the timestamp."""
+        if self._undo is not None and key not in self._undo:
+            self._undo[key] = self.changes.get(key, _UNCHANGED)
+        timestamped = self.timestamped and value is not None
+        self.changes[key] = _TIMESTAMP.pack(timestamp_ms) + (value or b"") if timestamped else value
+
+    def _row(self, key: bytes) -> bytes | None:
         if key in self.changes:
             return self.changes[key]
         return self._disk.get(self.name, key)
 
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """Set or delete a key."""
-        if self._undo is not None and key not in self._undo:
-            self._undo[key] = self.changes.get(key, _UNCHANGED)
-        self.changes[key] = value
+    # the changelog
+
+    def logged(self, row: bytes | None) -> tuple[bytes | None, int | None]:
+        """Return the value and the timestamp of a row's record in the changelog; None for the time of sending."""
+        if row is None or not self.timestamped:
+            return row, None
+        timestamp_ms = int(_TIMESTAMP.unpack_from(row)[0])
+        return row[_TIMESTAMP.size :], None if timestamp_ms == NO_TIMESTAMP else timestamp_ms
+
+    def row_of(self, record: ConsumerRecord) -> bytes | None:
+        """Return the row of a record of the changelog."""
+        if record.value is None or not self.timestamped:
+            return record.value
+        return _TIMESTAMP.pack(record.timestamp) + record.value
 
     def begin(self) -> None:
         """Record changes from now on, for `undo`."""
@@ -85,7 +121,12 @@ class StateStore:
         self._undo = None
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all entries, unordered; those put meanwhile may be missing."""
+        """Yield every key with its value, unordered; those put meanwhile may be missing."""
+        start = _TIMESTAMP.size if self.timestamped else 0
+        return ((key, row[start:]) for key, row in self.rows())
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield every key with its row, unordered; those put meanwhile may be missing."""
         changes = dict(self.changes)
         for key, value in self._disk.items(self.name):
             if key not in changes:

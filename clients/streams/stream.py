@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from anabranch.clients.streams.serdes import BYTES, JSON, Serde
 from anabranch.clients.streams.stream_join import StreamJoin
-from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, pass_on
+from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, forward_at, pass_on
 from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
 from anabranch.clients.streams.windows import JoinWindows, Windows
 from anabranch.protocol.suggestion import suggest_arguments
@@ -206,24 +206,27 @@ class Stream:
             value: How aggregates are encoded in the store.
 
         Returns:
-            Every change of an aggregate.
+            Every change of an aggregate, with the highest timestamp of the key's records so far.
         """
 
         def bind(context: Context, forward: Handler) -> Handler:
-            kept, encode, decode = context.store(store), value.encode, value.decode
+            kept, encode, decode = context.timestamped(store), value.encode, value.decode
 
             def one(key: bytes | None, row: Any) -> None:
                 if key is None or row is None:
                     return
-                before = kept.get(key)
-                after = add(key, row, initial() if before is None else decode(before))
-                kept.put(key, None if after is None else encode(after))
-                forward(key, after)
+                stored = kept.get_timestamped(key)
+                before, newest_ms = (initial(), -1) if stored is None else (decode(stored[0]), stored[1])
+                timestamp_ms = max(context.timestamp_ms, newest_ms)
+                after = add(key, row, before)
+                kept.put(key, None if after is None else encode(after), timestamp_ms)
+                forward_at(timestamp_ms, context, forward, key, after)
 
             return one
 
-        node = self._graph.add(self._node, Node(bind, label=f"aggregate {store}", stores=(store,), private=(store,)))
-        return Table(self._graph, node, store, value)
+        names = (store,)
+        node = Node(bind, label=f"aggregate {store}", stores=names, private=names, timestamped=names)
+        return Table(self._graph, self._graph.add(self._node, node), store, value)
 
     def count(self, store: str) -> Table:
         """Count the records of each key, in a store.

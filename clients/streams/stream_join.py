@@ -20,7 +20,7 @@ from anabranch.clients.streams import join_window_store, outer_join_store
 from anabranch.clients.streams.join_window_store import JoinWindowStore
 from anabranch.clients.streams.outer_join_store import OuterJoinStore
 from anabranch.clients.streams.serdes import Serde
-from anabranch.clients.streams.topology_graph import Context, Handler, Node
+from anabranch.clients.streams.topology_graph import Context, Handler, Node, forward_at
 from anabranch.clients.streams.windows import JoinWindows
 
 
@@ -134,6 +134,4 @@ class _TaskJoin:
         return self._joined(value, other) if is_left else self._joined(other, value)
 
     def _hand_on(self, key: bytes, result: Any, timestamp_ms: int) -> None:
-        self._context.timestamp_ms, own = timestamp_ms, self._context.timestamp_ms
-        self._forward(key, result)
-        self._context.timestamp_ms = own
+        forward_at(timestamp_ms, self._context, self._forward, key, result)

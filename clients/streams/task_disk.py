@@ -3,7 +3,7 @@
 One write is one transaction of all stores' changes, marks and checkpoints, so that after a SIGKILL the disk holds a
 complete write. Writes are not flushed to the device: a machine crash may lose the newest writes or tear the file, so a
 store that was open then is not trusted; it is deleted, and restored from its changelog. A mark with the machine's boot
-id tells the two kinds of crash apart.
+id tells the two kinds of crash apart. Stores of another format (`FORMAT`) are deleted, too.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ KEY_BYTES_MAX: Final = 511
 """LMDB's own limit."""
 _KEY_LENGTH: Final = struct.Struct(">I")
 OPEN_MARK: Final = "open"
+FORMAT: Final = "2"
+"""2: rows of timestamped stores begin with a timestamp (`state_store`)."""
+FORMAT_FILE: Final = "format"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHECKPOINT: Final = b"checkpoint/"
 _MARK: Final = b"mark/"
@@ -49,7 +52,9 @@ class TaskDisk:
         self.directory = directory
         self._stores = stores
         _distrust_after_power_failure(directory)
+        _distrust_other_format(directory)
         directory.mkdir(parents=True, exist_ok=True)
+        (directory / FORMAT_FILE).write_text(FORMAT)
         (directory / OPEN_MARK).write_text(_boot_id())
         self._env = lmdb.open(
             str(directory), map_size=FIRST_MAP_BYTES, max_dbs=2 * len(stores) + 1, sync=False, metasync=False, lock=True
@@ -187,6 +192,12 @@ def checkpoints_on_disk(directory: Path, stores: tuple[str, ...]) -> dict[str, i
 def _distrust_after_power_failure(directory: Path) -> None:
     mark = directory / OPEN_MARK
     if mark.exists() and mark.read_text() != _boot_id():
+        shutil.rmtree(directory)
+
+
+def _distrust_other_format(directory: Path) -> None:
+    kept = directory / FORMAT_FILE
+    if (directory / "data.mdb").exists() and (not kept.exists() or kept.read_text() != FORMAT):
         shutil.rmtree(directory)
 
 

@@ -89,7 +89,9 @@ class Task:
         self.partitions = tuple(TopicPartition(topic, task.partition) for topic in subtopology.sources)
         self.disk = disk
         self.state = state
-        self.stores = {name: StateStore(name, disk) for name in subtopology.stores}
+        self.stores = {
+            name: StateStore(name, disk, timestamped=name in subtopology.timestamped) for name in subtopology.stores
+        }
         self.targets: dict[str, int] | None = None
         """The offset of each changelog that must be reached before the task may run; None while unknown."""
         self.unchecked = True
@@ -125,6 +127,8 @@ class Task:
     def store(self, name: str) -> StateStore:
         """Return one of the task's stores."""
         return self.stores[name]
+
+    timestamped = store
 
     def timers(self, name: str) -> TaskTimers:
         """Return timers of the task."""
@@ -318,7 +322,7 @@ class Task:
             if record.headers and is_mark(record.headers):
                 marks[record.key] = record.value or b""
             else:
-                changes[record.key] = record.value
+                changes[record.key] = kept.row_of(record)
         kept.checkpoint.read_to(position)
         kept.marks.update(marks)
         self.disk.write(

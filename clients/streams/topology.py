@@ -61,17 +61,18 @@ class Topology:
         root = self._graph.add_source(topic, value)
 
         def bind(context: Context, forward: Handler) -> Handler:
-            kept = context.store(name)
+            kept = context.timestamped(name)
 
             def put(key: bytes | None, row: Any) -> None:
                 if key is not None:
-                    kept.put(key, None if row is None else value.encode(row))
+                    kept.put(key, None if row is None else value.encode(row), context.timestamp_ms)
                     forward(key, row)
 
             return put
 
-        node = self._graph.add(root, Node(bind, label=f"table {name}", stores=(name,), private=(name,)))
-        return Table(self._graph, node, name, value)
+        names = (name,)
+        node = Node(bind, label=f"table {name}", stores=names, private=names, timestamped=names)
+        return Table(self._graph, self._graph.add(root, node), name, value)
 
     def build(self, application_id: str) -> Built:
         """Check the topology, and cut it into the parts that run as tasks. `Streams` does it by itself.

@@ -49,6 +49,16 @@ class Store(Protocol):
         """Return every key with its value, in no order."""
 
 
+class TimestampedStore(Store, Protocol):
+    """A store that keeps the timestamp of each value, as that of a table."""
+
+    def get_timestamped(self, key: bytes) -> tuple[bytes, int] | None:
+        """Return the value of a key and its timestamp, None if it has none."""
+
+    def put(self, key: bytes, value: bytes | None, timestamp_ms: int = -1) -> None:
+        """Set the value of a key and its timestamp; None deletes it."""
+
+
 class Clock(enum.Enum):
     """The clock of a timer: `STREAM_TIME` is the highest timestamp of the task's records, and stands still while no
     records come; `WALL_CLOCK_TIME` is the time of day of the instance.
@@ -90,6 +100,9 @@ class Context(Protocol):
     def store(self, name: str) -> Store:
         """Return a store that the step has named. Raises KeyError for another one."""
 
+    def timestamped(self, name: str) -> TimestampedStore:
+        """Return a timestamped store that the step has named; tables and aggregations do it."""
+
     def timers(self, name: str) -> Timers:
         """Return the timers that the step has named. Raises KeyError for other ones."""
 
@@ -113,6 +126,13 @@ Bind = Callable[[Context, Handler], Handler]
 def pass_on(context: Context, forward: Handler) -> Handler:
     """Bind a step that changes nothing."""
     return forward
+
+
+def forward_at(timestamp_ms: int, context: Context, forward: Handler, key: Any, value: Any) -> None:
+    """Hand a record on that has another timestamp than the current one."""
+    context.timestamp_ms, own = timestamp_ms, context.timestamp_ms
+    forward(key, value)
+    context.timestamp_ms = own
 
 
 @suggest_arguments
@@ -145,6 +165,8 @@ class Node:
     stores: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
     """Those stores that no other step names; only joins read them."""
+    timestamped: tuple[str, ...] = ()
+    """Those stores that keep the timestamps of values."""
     key_suffixes: Mapping[str, int] = field(default_factory=dict)
     """The number of bytes that keys of a store have behind the record's key, where they have some."""
     joins: bool = False
@@ -167,6 +189,8 @@ class Subtopology:
     roots: Mapping[str, Node]
     key_suffixes: Mapping[str, int] = field(default_factory=dict)
     """The number of bytes that keys of a store have behind the record's key, where they have some."""
+    timestamped: frozenset[str] = frozenset()
+    """Those stores that keep the timestamps of values."""
 
     def record_key(self, store: str, key: bytes) -> bytes:
         """Return the record's key of a key in a store: it decides where the entry belongs."""
@@ -281,7 +305,8 @@ def build(graph: Graph, application_id: str) -> Built:
         suffixes = {
             store: size for root in connected for node in _reachable(root) for store, size in node.key_suffixes.items()
         }
-        built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named, suffixes))
+        timestamped = frozenset(store for root in connected for node in _reachable(root) for store in node.timestamped)
+        built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named, suffixes, timestamped))
     written = {
         internal_name(application_id, name): tuple(
             sorted({topic for one in built if _writes(one, node) for topic in one.sources})

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from anabranch.clients.streams.serdes import JSON, Serde
-from anabranch.clients.streams.topology_graph import Context, Handler, Node
+from anabranch.clients.streams.topology_graph import Context, Handler, Node, forward_at
 from anabranch.clients.streams.window_store import WindowStore
 from anabranch.clients.streams.windows import Session, SessionWindows, TimeWindows, Windowed, Windows
 from anabranch.protocol.suggestion import suggest_arguments
@@ -73,9 +73,7 @@ class Aggregation:
                 self._hand_on(window, self._value.decode(value), timestamp_ms)
 
     def _hand_on(self, window: Windowed, aggregate: Any, timestamp_ms: int) -> None:
-        self.context.timestamp_ms, own = timestamp_ms, self.context.timestamp_ms
-        self._forward(window, aggregate)
-        self.context.timestamp_ms = own
+        forward_at(timestamp_ms, self.context, self._forward, window, aggregate)
 
 
 @suggest_arguments

@@ -20,8 +20,8 @@ from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_effects import Seek
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import State, Task
-from anabranch.protocol.records.record import Record
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.clients.streams.changelog_records import logged, row
 from tests.clients.streams.world import counts
 
 ID, OTHER = b"i" * 16, b"o" * 16
@@ -38,7 +38,7 @@ def task(tmp_path: Path) -> Iterator[Task]:
     """One key and a mark are restored, up to offset 3, from the changelog with the id ID."""
     made = make(tmp_path / "task")
     key, value = arrived_mark(1, 2)
-    made.restore("counts", [Record(0, 0, b"k", b"1", ()), Record(1, 0, key, value, MARK_HEADERS)], 3)
+    made.restore("counts", [logged(0, 0, b"k", b"1", ()), logged(1, 0, key, value, MARK_HEADERS)], 3)
     made.check({"counts": ID})
     yield made
     made.close()
@@ -132,14 +132,14 @@ def test_empty_store_starts_at_changelog_start_under_any_policy(
 @pytest.mark.parametrize("policy", [RESET_EARLIEST, RESET_NONE])
 def test_bounds_from_before_arrival_of_keys_do_not_reset_store(task: Task, policy: str) -> None:
     """A resize copies keys to the store while the end of its changelog is looked up."""
-    task.take_over("counts", {b"new": b"1"}, {}, [3])
+    task.take_over("counts", {b"new": row(b"1", 0)}, {}, [3])
     assert aim(task, 0, 3, policy=policy, before=3) == []
     assert (task.targets, task.restored) == ({"counts": 3}, True)
     assert task.stores["counts"].get(b"new") == b"1"
 
 
 def test_store_changed_since_lookup_is_looked_up_again_before_reset(task: Task) -> None:
-    task.take_over("counts", {b"new": b"1"}, {}, [3])
+    task.take_over("counts", {b"new": row(b"1", 0)}, {}, [3])
     assert aim(task, 4, 9, before=3) == []
     assert (task.targets, task.has_state("counts")) == (None, True)
 
@@ -179,7 +179,7 @@ def test_store_is_checked_when_its_reader_finds_nothing_or_another_topic(
 
 def test_store_of_earlier_version_records_topic_id(tmp_path: Path) -> None:
     task = make(tmp_path, State.STANDBY)
-    task.restore("counts", [Record(0, 0, b"k", b"1", ())], 3)
+    task.restore("counts", [logged(0, 0, b"k", b"1", ())], 3)
     assert task.unchecked
     assert aim(task, 0, 9) == []
     assert (task.unchecked, task.targets) == (False, None)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.clients.streams import task_disk as disk_module
-from anabranch.clients.streams.task_disk import OPEN_MARK, TaskDisk, Write, checkpoints_on_disk
+from anabranch.clients.streams.task_disk import FORMAT_FILE, OPEN_MARK, TaskDisk, Write, checkpoints_on_disk
 
 STORES = ("a", "b")
 WRITER = """
@@ -47,6 +47,19 @@ def test_committed_write_is_complete_after_kill(tmp_path: Path) -> None:
         assert disk.marks("a") == {b"m": b"%d" % stored}
         for store in STORES:
             assert dict(disk.items(store)) == {b"%d" % key: b"%d" % stored for key in range(300)}
+
+
+def test_stores_of_another_format_are_deleted(tmp_path: Path) -> None:
+    """Their changelogs are read again: a value without a timestamp would be cut."""
+    for kept in ("1", None):
+        with contextlib.closing(TaskDisk(tmp_path / "task", STORES)) as disk:
+            disk.write(Write(changes={"a": {b"k": b"1"}}, checkpoints={"a": 7}))
+        assert checkpoints_on_disk(tmp_path / "task", STORES) == {"a": 7, "b": 0}
+        if kept is None:
+            (tmp_path / "task" / FORMAT_FILE).unlink()
+        else:
+            (tmp_path / "task" / FORMAT_FILE).write_text(kept)
+        assert checkpoints_on_disk(tmp_path / "task", STORES) == {"a": 0, "b": 0}
 
 
 def test_store_survives_restart_and_forgets_on_request(tmp_path: Path) -> None:

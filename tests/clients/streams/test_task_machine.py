@@ -30,8 +30,8 @@ from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Timer
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import KeyEpoch, Lineage
-from anabranch.protocol.records.record import Record
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.clients.streams.changelog_records import logged
 from tests.clients.streams.views import View
 from tests.clients.streams.world import counts
 
@@ -138,7 +138,7 @@ class Instance:
         """The mark of a partition that has handed over, in the changelog of another."""
         key, value = arrived_mark(source, generation)
         end = self[target].checkpoint_sum
-        self[target].restore("counts", [Record(end, 0, key, value, MARK_HEADERS)], end + 1)
+        self[target].restore("counts", [logged(end, 0, key, value, MARK_HEADERS)], end + 1)
 
     def commit(self, now: float = 1.0, *, sent: bool = False) -> Commit | None:
         assert self.machine.may_commit(self.view, now)
@@ -177,7 +177,7 @@ def test_task_processes_once_positions_are_known_and_stores_restored(one: Instan
     (task,) = one.machine.is_without_target(one.view)
     one.answer(0, 2)
     assert one.release() == []
-    task.restore("counts", [Record(0, 0, b"a", b"1", ()), Record(1, 0, b"b", b"1", ())], 2)
+    task.restore("counts", [logged(0, 0, b"a", b"1", ()), logged(1, 0, b"b", b"1", ())], 2)
     assert one.release() == [Resume([place(0)]), Follow()]
     assert one.machine.process(one.view, {place(0): [record(0, b"a")]}, 0) == [Output("out", b"a", b"2", 0)]
     assert counted(0) not in one.machine.to_follow(), "it writes its changelog itself now"
@@ -444,7 +444,7 @@ def test_offset_sums_report_running_tasks_and_checkpoints_of_others(protocol: st
     one = Instance(tmp_path, rebalance_protocol=protocol)
     one.runs(0, 1)
     one.assign(0, 1, standby=[2])
-    one[2].restore("counts", [Record(0, 0, b"k", b"1", ())], 4)
+    one[2].restore("counts", [logged(0, 0, b"k", b"1", ())], 4)
     assert one.machine.offset_sums() == {TaskId(0, 0): RUNNING, TaskId(0, 1): RUNNING, TaskId(0, 2): 4}
     one.machine.give_back([place(0)], lost=False)
     assert one.machine.offset_sums()[TaskId(0, 0)] == (RUNNING if protocol == "eager" else 0)

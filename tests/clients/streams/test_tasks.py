@@ -18,7 +18,7 @@ from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_graph import Context, Handler
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage
-from anabranch.protocol.records.record import Record
+from tests.clients.streams.changelog_records import logged, row
 
 
 @pytest.fixture
@@ -39,10 +39,6 @@ def records(*keys: bytes) -> list[ConsumerRecord]:
     return [ConsumerRecord("in", 3, offset, 100 + offset, key, b"", (), 0) for offset, key in enumerate(keys)]
 
 
-def logged(offset: int, key: bytes, value: bytes | None, *, mark: bool = False) -> Record:
-    return Record(offset, 0, key, value, MARK_HEADERS if mark else ())
-
-
 def running(task: Task) -> Task:
     task.aim({"counts": task.stores["counts"].checkpoint.offset})
     assert task.restored
@@ -53,22 +49,37 @@ def running(task: Task) -> Task:
 def test_task_runs_when_restored_to_its_target(task: Task) -> None:
     assert not task.restored, "the target is not known"
     task.aim({"counts": 3})
-    task.restore("counts", [logged(0, b"k", b"4"), logged(1, b"gone", b"1")], 2)
+    task.restore("counts", [logged(0, 90, b"k", b"4"), logged(1, 91, b"gone", b"1")], 2)
     assert not task.restored
-    task.restore("counts", [logged(2, b"gone", None)], 3)
+    task.restore("counts", [logged(2, 92, b"gone", None)], 3)
     assert task.restored
     task.run()
     assert task.process(records(b"k")) == [Output("out", b"k", b"5", 100)]
     assert task.stores["counts"].get(b"gone") is None
 
 
+def test_timestamp_of_a_value_is_that_of_its_record_in_the_changelog(task: Task) -> None:
+    task.aim({"counts": 2})
+    task.restore("counts", [logged(0, 90, b"old", b"4"), logged(1, 91, b"new", b"1")], 2)
+    task.run()
+    store = task.stores["counts"]
+    assert (store.get_timestamped(b"old"), store.get_timestamped(b"none")) == ((b"4", 90), None)
+    late = ConsumerRecord("in", 3, 0, 80, b"old", b"", (), 0)
+    assert task.process([late, *records(b"new")]) == [Output("out", b"old", b"5", 90), Output("out", b"new", b"2", 100)]
+    assert {key: store.logged(one) for key, one in store.changes.items()} == {b"old": (b"5", 90), b"new": (b"2", 100)}
+    store.put(b"old", None)
+    store.put(b"new", b"0")
+    assert [store.logged(one) for one in store.changes.values()] == [(None, None), (b"0", None)]
+
+
 def test_changes_reach_disk_with_commit(task: Task) -> None:
     running(task).process(records(b"a", b"a", b"b"))
     assert (task.changed, task.disk.entries("counts")) == (True, 0)
-    assert task.stores["counts"].changes == {b"a": b"2", b"b": b"1"}
+    assert task.stores["counts"].changes == {b"a": row(b"2", 101), b"b": row(b"1", 102)}
     task.on_committed({"counts": [0, 1]}, transactional=True)
     assert not task.changed
-    assert dict(task.disk.items("counts")) == {b"a": b"2", b"b": b"1"}
+    assert dict(task.disk.items("counts")) == {b"a": row(b"2", 101), b"b": row(b"1", 102)}
+    assert dict(task.stores["counts"].items()) == {b"a": b"2", b"b": b"1"}
     assert task.disk.checkpoint("counts") == 2
 
 
@@ -100,11 +111,11 @@ def test_task_that_is_not_running_refuses_records(task: Task) -> None:
 
 def test_keys_from_neighbour_are_copied_only_without_records_before_them(task: Task) -> None:
     mark = dict([arrived_mark(1, 2)])
-    assert not task.take_over("counts", {b"a": b"7"}, mark, [5, 6])
-    assert not task.take_over("counts", {b"a": b"7"}, mark, [0, 2])
+    assert not task.take_over("counts", {b"a": row(b"7", 5)}, mark, [5, 6])
+    assert not task.take_over("counts", {b"a": row(b"7", 5)}, mark, [0, 2])
     assert task.marks() == [Marks({}, -1)]
     task.restore("counts", [], 0)  # it has been looked at: nothing stands there
-    assert task.take_over("counts", {b"a": b"7"}, mark, [0, 1])
+    assert task.take_over("counts", {b"a": row(b"7", 5)}, mark, [0, 1])
     assert task.marks() == [Marks({1: 2}, -1)]
     assert (task.stores["counts"].get(b"a"), task.disk.checkpoint("counts")) == (b"7", 2)
 
@@ -113,7 +124,9 @@ def test_standby_equals_changelog_including_marks(tmp_path: Path) -> None:
     copy = make(tmp_path, State.STANDBY)
     assert copy.warming
     key, value = arrived_mark(1, 2)
-    copy.restore("counts", [logged(0, b"a", b"1"), logged(1, key, value, mark=True), logged(2, b"a", b"3")], 4)
+    copy.restore(
+        "counts", [logged(0, 90, b"a", b"1"), logged(1, 0, key, value, MARK_HEADERS), logged(2, 92, b"a", b"3")], 4
+    )
     copy.close()
     again = make(tmp_path)
     assert again.marks() == [Marks({1: 2}, -1)]
@@ -161,7 +174,7 @@ def test_failed_record_leaves_no_changes(tmp_path: Path) -> None:
         failures=failures,
     )
     task.aim({"own": 1})
-    task.restore("own", [logged(0, b"disk", b"old")], 1)
+    task.restore("own", [logged(0, 90, b"disk", b"old")], 1)
     task.run()
     store = task.stores["own"]
     store.put(b"memory", b"older")

@@ -22,12 +22,17 @@ class Bench:
     def store(self, name: str) -> Rows:
         return self.stores.setdefault(name, Rows())
 
+    timestamped = store
+
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         self.sent.append((topic, key, value))
 
 
 class Rows(dict[bytes, bytes]):
-    def put(self, key: bytes, value: bytes | None) -> None:
+    def get_timestamped(self, key: bytes) -> tuple[bytes, int] | None:
+        return (self[key], -1) if key in self else None
+
+    def put(self, key: bytes, value: bytes | None, timestamp_ms: int = -1) -> None:
         if value is None:
             self.pop(key, None)
         else:
