@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from anabranch.clients.streams.serdes import BYTES, JSON, Serde
 from anabranch.clients.streams.stream_join import StreamJoin
+from anabranch.clients.streams.table_join import TableJoin
 from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, forward_at, pass_on
 from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
 from anabranch.clients.streams.windows import JoinWindows, Windows
@@ -430,6 +431,52 @@ class Table(Stream):
         super().__init__(graph, node)
         self.store = store
         self.value = value
+
+    def join_table(
+        self,
+        other: Table,
+        joined: Callable[[Any, Any], Any],
+        *,
+        store: str,
+        left: bool = False,
+        outer: bool = False,
+        value: Serde = JSON,
+    ) -> Table:
+        """Join the rows of two tables that have the same key, into a table of the results.
+
+        A change of either table changes the result. Both tables are kept by the same task. So their topics are keyed
+        alike, have as many partitions, and are resized alike.
+
+        Args:
+            other: Another table of the same topology, the right side.
+            joined: Is given the values of the two rows, and returns the result.
+            store: The name of the store of the results.
+            left: Whether rows of this table have a result that the other lacks, with None as the other value.
+            outer: Whether rows of either table do.
+            value: How results are encoded in the store.
+
+        Returns:
+            Every change of a result, with the higher timestamp of its two rows.
+
+        Raises:
+            ValueError: The other table is this one, or one of another topology.
+        """
+        if other._graph is not self._graph:
+            raise ValueError("only tables of one topology can be joined")
+        if other.store == self.store:
+            raise ValueError(f"the table {self.store!r} would be joined with itself: change its rows with map_values")
+        join = TableJoin(
+            store=store,
+            joined=joined,
+            stores=(other.store, self.store),
+            serdes=(other.value, self.value),
+            keeps=(outer, left or outer),
+            value=value,
+        )
+        node = join.node()
+        for table, is_left in ((self, True), (other, False)):
+            self._graph.add(self._graph.add(table._node, join.side(is_left=is_left)), node)
+        return Table(self._graph, node, store, value)
 
 
 def _firing(timer: Timer, context: Context, forward: Handler) -> Callable[[bytes, int], None]:

@@ -6,7 +6,7 @@ and output are one. Instances are the real `Streams`, with their stores in a rea
 what its last write left.
 
     python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats]
-                                                           [--timers | --windows | --stream-joins]
+                                                           [--timers | --windows | --stream-joins | --table-joins]
 """
 
 from __future__ import annotations
@@ -319,11 +319,12 @@ def play(
     timers: bool = False,
     windows: bool = False,
     stream_joins: bool = False,
+    table_joins: bool = False,
     tell: bool = False,
 ) -> tuple[int, list[str], Counter[str]]:
     """One schedule: what is wrong, and what happened."""
     from tests.sim.resizing import removals_soon
-    from tests.sim.streaming_joins import Joins
+    from tests.sim.streaming_joins import Joins, TableJoins
     from tests.sim.streaming_removals import Removals
     from tests.sim.streaming_repeats import Repeats
     from tests.sim.streaming_stream_joins import StreamJoins
@@ -331,7 +332,7 @@ def play(
     from tests.sim.streaming_windows import Windows
 
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
-        if removals or ((joins or stream_joins) and seed % 2):
+        if removals or ((joins or stream_joins or table_joins) and seed % 2):
             settings.enter_context(removals_soon())
         where = Path(directory)
         schedule: Streaming
@@ -339,6 +340,8 @@ def play(
             schedule = Joins(seed, where)
         elif stream_joins:
             schedule = StreamJoins(seed, where)
+        elif table_joins:
+            schedule = TableJoins(seed, where)
         elif repeats:
             schedule = Repeats(seed, where, resizes=resizes)
         elif timers:
@@ -369,8 +372,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--timers", action="store_true", help="set a timer for each record, too")
     parser.add_argument("--windows", action="store_true", help="count in windows of time and sessions")
     parser.add_argument("--stream-joins", action="store_true", help="join two topics within a window of time")
+    parser.add_argument("--table-joins", action="store_true", help="join two tables, and resize one after the other")
     options = parser.parse_args(arguments)
-    names = ("resizes", "removals", "joins", "repeats", "timers", "windows", "stream_joins")
+    names = ("resizes", "removals", "joins", "repeats", "timers", "windows", "stream_joins", "table_joins")
     kind = {name: getattr(options, name) for name in names}
     return run_schedules(partial(play, **kind), options)
 

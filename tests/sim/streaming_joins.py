@@ -1,4 +1,4 @@
-"""A stream joined with a table, whose topics are resized one after the other.
+"""A stream joined with a table, and two tables joined, whose topics are resized one after the other.
 
 The application counts records by key, puts beside each count the version of the key's row in the table, and sends that
 on; the table sends each new version on, too. What is in the output is judged as one history: counts are 1, 2, 3, ...,
@@ -6,7 +6,10 @@ versions are 1, 2, 3, ..., and each record met exactly the version that was ther
 counts and its row are always in one place, and nobody works on them anywhere else. In every other schedule drained
 partitions are removed soon, and now and then nothing is sent for a while, so that there are such.
 
-    python -m tests.sim.streaming --joins [SEED] [--schedules 300]
+Two tables are joined by an outer join: each change of a count or of a version is one result, beside what the other
+table had then.
+
+    python -m tests.sim.streaming --joins | --table-joins [SEED] [--schedules 300]
 """
 
 from __future__ import annotations
@@ -125,3 +128,25 @@ class Joins(Streaming):
         super()._judge(key, count, counted)
         if (version or 0) != self.rows[key]:
             self.violations.append(f"{key.decode()}: record {count} met version {version}, not {self.rows[key]}")
+
+
+def joining_tables() -> Topology:
+    """Counts and rows, in one table."""
+    topology = Topology()
+    rows = topology.table(TABLE, value=JSON)
+    counts = topology.stream(INPUT).count("counts")
+    counts.join_table(rows, lambda count, version: [count, version], store="pairs", outer=True).to(OUTPUT)
+    return topology
+
+
+class TableJoins(Joins):
+    """One such schedule with two tables."""
+
+    topology = staticmethod(joining_tables)
+
+    def _judge(self, key: bytes, value: Any, counted: Counter[bytes]) -> None:
+        before = counted[key], self.rows[key]
+        after = value[0] or 0, value[1] or 0
+        if after not in ((before[0] + 1, before[1]), (before[0], before[1] + 1)):
+            self.violations.append(f"{key.decode()}: count and version {after} after {before}")
+        counted[key], self.rows[key] = after

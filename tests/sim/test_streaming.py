@@ -113,3 +113,10 @@ def test_joined_streams_have_each_pair_once_through_crashes_and_resizes(seed: in
     _, violations, happened = play(seed, stream_joins=True)
     assert not violations, f"python -m tests.sim.streaming --stream-joins {seed}"
     assert happened["pairs"] and happened["records without a pair"] and happened["keys moved"]
+
+
+def test_joined_tables_have_each_change_once_through_crashes_and_resizes() -> None:
+    """It finds rows that lose their timestamps when they move or are restored, and sides that are not looked up."""
+    _, violations, happened = play(1, table_joins=True)
+    assert not violations, "python -m tests.sim.streaming --table-joins 1"
+    assert happened["keys moved"]

@@ -14,9 +14,11 @@ import java.util.*;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.*;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.kstream.*;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.test.TestRecord;
 
 public class StreamsRuns {
@@ -97,12 +99,13 @@ public class StreamsRuns {
             }
             case "count" -> streams.put(
                     out, of.groupByKey(Grouped.with(TEXT, TEXT)).count().toStream().mapValues(value -> "" + value));
-            case "sum" -> streams.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
-                    .aggregate(() -> "0", (key, value, sum) -> sum(number(sum) + number(value)), Materialized.with(TEXT, TEXT))
-                    .toStream());
-            case "reduce" -> streams.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
-                    .reduce((one, other) -> "" + Math.max(number(one), number(other)), Materialized.with(TEXT, TEXT))
-                    .toStream());
+            case "sum" -> tables.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
+                    .aggregate(() -> "0", (key, value, sum) -> sum(number(sum) + number(value)), Materialized.with(TEXT, TEXT)));
+            case "reduce" -> tables.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
+                    .reduce((one, other) -> "" + Math.max(number(one), number(other)), Materialized.with(TEXT, TEXT)));
+            case "join_table" -> tables.put(
+                    out, joinTables(tables.get(step.get("of").asText()), tables.get(step.get("with").asText()), step));
+            case "changes" -> streams.put(out, tables.get(step.get("of").asText()).toStream());
             case "window_count" -> streams.put(out, text(inTimeWindows(of, step).count(kept(Serdes.Long()))).mapValues(StreamsRuns::shown));
             case "window_reduce" -> streams.put(out, text(inTimeWindows(of, step).reduce(
                     (one, other) -> other == null ? one : last(one + other), kept(TEXT))));
@@ -151,6 +154,16 @@ public class StreamsRuns {
             case "left" -> of.leftJoin(other, StreamsRuns::paired, windows, stored);
             case "outer" -> of.outerJoin(other, StreamsRuns::paired, windows, stored);
             default -> of.join(other, StreamsRuns::paired, windows, stored);
+        };
+    }
+
+    static KTable<String, String> joinTables(KTable<String, String> of, KTable<String, String> other, JsonNode step) {
+        Materialized<String, String, KeyValueStore<Bytes, byte[]>> stored = Materialized.as(step.get("store").asText());
+        stored = stored.withKeySerde(TEXT).withValueSerde(TEXT);
+        return switch (step.get("kind").asText()) {
+            case "left" -> of.leftJoin(other, StreamsRuns::paired, stored);
+            case "outer" -> of.outerJoin(other, StreamsRuns::paired, stored);
+            default -> of.join(other, StreamsRuns::paired, stored);
         };
     }
 

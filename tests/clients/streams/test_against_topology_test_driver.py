@@ -27,6 +27,8 @@ pytestmark = pytest.mark.kafka_jars
 TOPOLOGIES: Final = int(os.environ.get("ANABRANCH_TOPOLOGIES", "300"))
 RECORDS: Final = 40
 AGGREGATIONS: Final = ("count", "sum", "reduce")
+TABLES: Final = ("sum", "reduce", "join_table")
+"""What makes a table."""
 WINDOWED: Final = ("window_count", "window_reduce", "session_count", "session_sum", *["join_within"] * 4)
 JOINS_WITHIN_MAX: Final = 2
 """Each one multiplies the records."""
@@ -44,7 +46,9 @@ class Program:
         self._names = iter(range(1000))
         for topic in ("in", "also")[: self.rng.randint(1, 2)]:
             self.add("source", topic=topic)
-        self.step("table", topic="rows", out="rows")
+        self.tables = ["rows", "more"]
+        for topic in self.tables:
+            self.step("table", topic=topic, out=topic)
         for _ in range(self.rng.randint(1, 7)):
             self.grow()
         for stream in self.streams:
@@ -57,6 +61,9 @@ class Program:
         """A step with one stream as its result."""
         out = f"s{next(self._names)}"
         self.step(op, out=out, **arguments)
+        if op in TABLES:
+            self.tables.append(out)
+            self.step("changes", of=out, out=out)
         self.streams[out] = strays
         return out
 
@@ -71,7 +78,7 @@ class Program:
         strays = self.streams[of]
         op = rng.choice(
             ["filter", "map_values", "flat_map_values", "select_key", "repartition", "peek", "merge", "split"]
-            + [*AGGREGATIONS, "join"] * 2
+            + [*AGGREGATIONS, "join", "join_table"] * 2
             + [*WINDOWED]
         )
         match op:
@@ -99,7 +106,11 @@ class Program:
             case "join_within":
                 self.join_within(of)
             case "join":
-                self.add(op, of=self.at_home(of), **{"with": "rows"}, left=rng.random() < 0.5)
+                self.add(op, of=self.at_home(of), **{"with": rng.choice(self.tables)}, left=rng.random() < 0.5)
+            case "join_table":
+                one, other = rng.sample(self.tables, 2)
+                store, kind = f"store-{next(self._names)}", rng.choice(["inner", "left", "outer"])
+                self.add(op, of=one, **{"with": other}, store=store, kind=kind)
             case _:
                 self.add(op, of=of, n=rng.randint(2, 4), strays=strays)
 
@@ -163,10 +174,23 @@ def declared(steps: list[Step]) -> Topology:
             case "to":
                 assert of is not None
                 of.to(step["topic"], value=TEXT)
+            case "join_table":
+                tables[out] = joined_tables(tables[step["of"]], tables[step["with"]], step)
+            case "changes":
+                streams[out] = tables[step["of"]]
             case _:
                 assert of is not None
-                streams[out] = behind(of, step, streams, tables)
+                made = behind(of, step, streams, tables)
+                if step["op"] in TABLES:
+                    assert isinstance(made, Table)
+                    tables[out] = made
+                streams[out] = made
     return topology
+
+
+def joined_tables(of: Table, other: Table, step: Step) -> Table:
+    left, outer = step["kind"] == "left", step["kind"] == "outer"
+    return of.join_table(other, paired, store=step["store"], left=left, outer=outer, value=TEXT)
 
 
 def leaves(n: int, rest: int) -> Callable[[bytes | None, str | None], bool]:

@@ -1,0 +1,99 @@
+"""The join of two tables: its results, their timestamps, and what a deletion does."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.clients.streams.serdes import TEXT
+from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
+
+Row = tuple[str, str | None, int]
+"""Topic, value and timestamp of a record of the key k."""
+
+
+def results(*records: Row, left: bool = False, outer: bool = False) -> list[tuple[str | None, int]]:
+    """The results, and their timestamps."""
+    topology = Topology()
+    names, prices = topology.table("names", value=TEXT), topology.table("prices", value=TEXT)
+    names.join_table(
+        prices, lambda name, price: f"{name} at {price}", store="offers", left=left, outer=outer, value=TEXT
+    ).to("offers", value=TEXT)
+    with TopologyTestDriver(topology) as driver:
+        for topic, value, timestamp_ms in records:
+            driver.pipe(topic, "k", value, timestamp_ms=timestamp_ms)
+        sent = driver.read("offers", value=TEXT)
+        last = driver.store("offers").get(b"k")
+    assert last == (sent[-1].value.encode() if sent and sent[-1].value is not None else None)
+    return [(one.value, one.timestamp_ms) for one in sent]
+
+
+def test_result_changes_with_either_row_and_has_the_higher_timestamp() -> None:
+    assert results(("names", "pen", 10), ("prices", "2", 30), ("names", "ink", 20), ("prices", "3", 5)) == [
+        ("pen at 2", 30),
+        ("ink at 2", 30),
+        ("ink at 3", 20),
+    ]
+
+
+def test_deleted_row_deletes_the_result_of_an_inner_join() -> None:
+    both = ("names", "pen", 10), ("prices", "2", 30)
+    assert results(*both, ("prices", None, 40), ("names", "ink", 50)) == [("pen at 2", 30), (None, 40)]
+    assert results(*both, ("names", None, 40), ("names", None, 41)) == [("pen at 2", 30), (None, 40), (None, 41)]
+
+
+def test_left_join_has_a_result_for_each_row_of_the_left_side() -> None:
+    assert results(("prices", "2", 10), ("names", "pen", 20), ("prices", None, 30), ("names", None, 40), left=True) == [
+        ("pen at 2", 20),
+        ("pen at None", 30),
+        (None, 40),
+    ]
+    assert results(("names", None, 10), ("prices", "2", 20), ("prices", None, 30), left=True) == []
+
+
+def test_outer_join_has_a_result_for_each_row_of_either_side() -> None:
+    rows = ("prices", "2", 10), ("names", "pen", 20), ("prices", None, 30), ("names", None, 40), ("prices", None, 50)
+    assert results(*rows, outer=True) == [
+        ("None at 2", 10),
+        ("pen at 2", 20),
+        ("pen at None", 30),
+        (None, 40),
+    ]
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return Topology()
+
+
+def test_result_is_a_table_that_others_are_joined_with(topology: Topology) -> None:
+    one, other, third = (topology.table(name, value=TEXT) for name in ("one", "other", "third"))
+    pairs = one.join_table(other, lambda a, b: a + b, store="pairs", value=TEXT)
+    pairs.join_table(third, lambda ab, c: ab + c, store="triples", value=TEXT).to("triples", value=TEXT)
+    topology.stream("in", value=TEXT).join(pairs, lambda value, pair: f"{value}:{pair}").to("out", value=TEXT)
+    built = topology.build("app")
+    assert len(built.subtopologies) == 1
+    assert built.subtopologies[0].stores == ("one-table", "other-table", "pairs", "third-table", "triples")
+    with TopologyTestDriver(topology) as driver:
+        for topic, value in (("one", "a"), ("third", "c"), ("other", "b"), ("in", "x"), ("other", "B")):
+            driver.pipe(topic, "k", value)
+        assert [row.value for row in driver.read("triples", value=TEXT)] == ["abc", "aBc"]
+        assert [row.value for row in driver.read("out", value=TEXT)] == ["x:ab"]
+
+
+def test_table_is_not_joined_with_itself_or_with_one_of_another_topology(topology: Topology) -> None:
+    table = topology.table("t")
+    with pytest.raises(
+        ValueError, match="the table 't-table' would be joined with itself: change its rows with map_values"
+    ):
+        table.join_table(table, lambda a, b: a, store="s")
+    with pytest.raises(ValueError, match="only tables of one topology can be joined"):
+        table.join_table(Topology().table("t"), lambda a, b: a, store="s")
+
+
+def test_two_joins_need_two_stores(topology: Topology) -> None:
+    one, other, third = (topology.table(name) for name in ("one", "other", "third"))
+    one.join_table(other, lambda a, b: a, store="s")
+    one.join_table(third, lambda a, b: a, store="s")
+    with pytest.raises(ValueError, match="two steps use the store 's'"):
+        topology.build("app")
