@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.clients.streams.serdes import TEXT
+from anabranch.clients.streams.serdes import JSON, TEXT
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
 
@@ -67,17 +67,26 @@ def topology() -> Topology:
 
 
 def test_result_is_a_table_that_others_are_joined_with(topology: Topology) -> None:
-    one, other, third = (topology.table(name, value=TEXT) for name in ("one", "other", "third"))
-    pairs = one.join_table(other, lambda a, b: a + b, store="pairs", value=TEXT)
+    one, third = (topology.table(name, value=TEXT) for name in ("one", "third"))
+    other = topology.table("other", value=JSON)
+    pairs = one.join_table(other, lambda a, b: a + b["b"], store="pairs", value=TEXT)
     pairs.join_table(third, lambda ab, c: ab + c, store="triples", value=TEXT).to("triples", value=TEXT)
     topology.stream("in", value=TEXT).join(pairs, lambda value, pair: f"{value}:{pair}").to("out", value=TEXT)
     built = topology.build("app")
     assert len(built.subtopologies) == 1
     assert built.subtopologies[0].stores == ("one-table", "other-table", "pairs", "third-table", "triples")
     with TopologyTestDriver(topology) as driver:
-        for topic, value in (("one", "a"), ("third", "c"), ("other", "b"), ("in", "x"), ("other", "B")):
-            driver.pipe(topic, "k", value)
-        assert [row.value for row in driver.read("triples", value=TEXT)] == ["abc", "aBc"]
+        for topic, value, timestamp_ms in (
+            ("one", "a", 10),
+            ("third", "c", 5),
+            ("other", {"b": "b"}, 30),
+            ("in", "x", 1),
+        ):
+            driver.pipe(topic, "k", value, timestamp_ms=timestamp_ms)
+        driver.pipe("one", "k", "A", timestamp_ms=20)
+        driver.pipe("third", "k", "C", timestamp_ms=6)
+        triples = [("abc", 30), ("Abc", 30), ("AbC", 30)]
+        assert [(row.value, row.timestamp_ms) for row in driver.read("triples", value=TEXT)] == triples
         assert [row.value for row in driver.read("out", value=TEXT)] == ["x:ab"]
 
 
