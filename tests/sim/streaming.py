@@ -309,20 +309,21 @@ class Streaming:
         counted[key] = count
 
 
-def play(
-    seed: int,
-    *,
-    resizes: bool = True,
-    removals: bool = False,
-    joins: bool = False,
-    repeats: bool = False,
-    timers: bool = False,
-    windows: bool = False,
-    stream_joins: bool = False,
-    table_joins: bool = False,
-    tell: bool = False,
-) -> tuple[int, list[str], Counter[str]]:
-    """One schedule: what is wrong, and what happened."""
+KINDS: Final = {
+    "removals": "merge and remove partitions that never got a record",
+    "joins": "join two topics, and resize one after the other",
+    "repeats": "process at least once, instead of exactly once",
+    "timers": "set a timer for each record, too",
+    "windows": "count in windows of time and sessions",
+    "stream-joins": "join two topics within a window of time",
+    "table-joins": "join two tables, and resize one after the other",
+}
+RESIZED: Final = ("removals", "joins", "stream-joins", "table-joins")
+"""Kinds that are about resizes."""
+
+
+def play(seed: int, *, kind: str = "", resizes: bool = True, tell: bool = False) -> tuple[int, list[str], Counter[str]]:
+    """One schedule of a kind (`KINDS`): what is wrong, and what happened."""
     from tests.sim.resizing import removals_soon
     from tests.sim.streaming_joins import Joins, TableJoins
     from tests.sim.streaming_removals import Removals
@@ -331,25 +332,13 @@ def play(
     from tests.sim.streaming_timers import Timers
     from tests.sim.streaming_windows import Windows
 
+    joins: dict[str, type[Joins]] = {"joins": Joins, "stream-joins": StreamJoins, "table-joins": TableJoins}
+    others = {"": Streaming, "removals": Removals, "repeats": Repeats, "timers": Timers, "windows": Windows}
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
-        if removals or ((joins or stream_joins or table_joins) and seed % 2):
+        if kind == "removals" or (kind in joins and seed % 2):
             settings.enter_context(removals_soon())
-        where = Path(directory)
-        schedule: Streaming
-        if joins:
-            schedule = Joins(seed, where)
-        elif stream_joins:
-            schedule = StreamJoins(seed, where)
-        elif table_joins:
-            schedule = TableJoins(seed, where)
-        elif repeats:
-            schedule = Repeats(seed, where, resizes=resizes)
-        elif timers:
-            schedule = Timers(seed, where, resizes=resizes)
-        elif windows:
-            schedule = Windows(seed, where, resizes=resizes)
-        else:
-            schedule = Removals(seed, where) if removals else Streaming(seed, where, resizes=resizes)
+        without = {} if resizes else {"resizes": False}
+        schedule = {**others, **joins}[kind](seed, Path(directory), **without)
         violations = schedule.run()
     fired = Counter(schedule.cluster.fired)
     fired["records"] = sum(schedule.feeder.sent.values())
@@ -366,17 +355,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Many seeds, or one with its story."""
     parser = schedule_parser("tests.sim.streaming", __doc__, 300)
     parser.add_argument("--no-resizes", dest="resizes", action="store_false", help="leave the input as wide as it is")
-    parser.add_argument("--removals", action="store_true", help="merge and remove partitions that never got a record")
-    parser.add_argument("--joins", action="store_true", help="join two topics, and resize one after the other")
-    parser.add_argument("--repeats", action="store_true", help="process at least once, instead of exactly once")
-    parser.add_argument("--timers", action="store_true", help="set a timer for each record, too")
-    parser.add_argument("--windows", action="store_true", help="count in windows of time and sessions")
-    parser.add_argument("--stream-joins", action="store_true", help="join two topics within a window of time")
-    parser.add_argument("--table-joins", action="store_true", help="join two tables, and resize one after the other")
+    kinds = parser.add_mutually_exclusive_group()
+    for kind, what in KINDS.items():
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="", help=what)
     options = parser.parse_args(arguments)
-    names = ("resizes", "removals", "joins", "repeats", "timers", "windows", "stream_joins", "table_joins")
-    kind = {name: getattr(options, name) for name in names}
-    return run_schedules(partial(play, **kind), options)
+    if not options.resizes and options.kind in RESIZED:
+        parser.error(f"--{options.kind} resizes: leave --no-resizes out")
+    return run_schedules(partial(play, kind=options.kind, resizes=options.resizes), options)
 
 
 if __name__ == "__main__":

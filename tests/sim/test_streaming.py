@@ -71,26 +71,26 @@ def test_state_is_handed_over_after_its_partition_is_removed(heir: int, tmp_path
 
 
 def test_schedule_with_removals_has_no_violation() -> None:
-    _, violations, happened = play(0, removals=True)
+    _, violations, happened = play(0, kind="removals")
     assert not violations, "python -m tests.sim.streaming --removals 0"
     assert happened["removals"]
 
 
 @pytest.mark.costly
 def test_joined_topics_with_resizes_converge() -> None:
-    _, violations, happened = play(9, joins=True)  # one that finds it when nothing waits, or for the fastest topic
+    _, violations, happened = play(9, kind="joins")  # one that finds it when nothing waits, or for the fastest topic
     assert not violations, "python -m tests.sim.streaming --joins 9"
     assert happened["keys moved"]
 
 
 def test_at_least_once_loses_nothing_through_crashes_and_resizes() -> None:
-    _, violations, happened = play(1, repeats=True)  # one that finds it when nothing waits for state
+    _, violations, happened = play(1, kind="repeats")  # one that finds it when nothing waits for state
     assert not violations, "python -m tests.sim.streaming --repeats 1"
     assert happened["keys moved"]
 
 
 def test_timers_fire_once_each_through_crashes_and_resizes() -> None:
-    _, violations, happened = play(2, timers=True)  # finds timers that are not indexed, fire twice, or do not move
+    _, violations, happened = play(2, kind="timers")  # finds timers that are not indexed, fire twice, or do not move
     assert not violations, "python -m tests.sim.streaming --timers 2"
     assert happened["silences"] and happened["keys moved"]
 
@@ -101,7 +101,7 @@ def test_timers_fire_once_each_through_crashes_and_resizes() -> None:
 )
 def test_windows_close_once_with_all_their_records_through_crashes_and_resizes(seed: int) -> None:
     """These find stream time that is forgotten or does not move, windows that are not indexed, or stay behind."""
-    _, violations, happened = play(seed, windows=True)
+    _, violations, happened = play(seed, kind="windows")
     assert not violations, f"python -m tests.sim.streaming --windows {seed}"
     assert happened["windows closed"] > 100 and happened["keys moved"]
 
@@ -110,13 +110,13 @@ def test_windows_close_once_with_all_their_records_through_crashes_and_resizes(s
 def test_joined_streams_have_each_pair_once_through_crashes_and_resizes(seed: int) -> None:
     """The second finds records that are not kept, indexed or removed, and stream time that does not move; the first
     finds forgotten stream time, and records that move by another hash than their key's."""
-    _, violations, happened = play(seed, stream_joins=True)
+    _, violations, happened = play(seed, kind="stream-joins")
     assert not violations, f"python -m tests.sim.streaming --stream-joins {seed}"
     assert happened["pairs"] and happened["records without a pair"] and happened["keys moved"]
 
 
 def test_joined_tables_have_each_change_once_through_crashes_and_resizes() -> None:
     """It finds rows that lose their timestamps when they move or are restored, and sides that are not looked up."""
-    _, violations, happened = play(1, table_joins=True)
+    _, violations, happened = play(1, kind="table-joins")
     assert not violations, "python -m tests.sim.streaming --table-joins 1"
     assert happened["keys moved"]
