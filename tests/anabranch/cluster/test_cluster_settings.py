@@ -33,7 +33,44 @@ def test_brokers_differ_in_ids_ports_racks_and_directories() -> None:
     assert made.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
     assert [made[one].rack for one in made.node_ids] == ["a", "b", "a"]
     assert made[3].data_dir == "/data/broker-3"
+    assert [made[one].kafka_version for one in (1, 3)] == [made[1].kafka_version] * 2 != [made[2].kafka_version] * 2
     assert {made[one].kafka_release for one in made.node_ids} == {made[2].kafka_version}
+
+
+def test_brokers_without_a_data_directory_keep_everything_in_memory() -> None:
+    assert [settings()[one].data_dir for one in (1, 2, 3)] == ["", "", ""]
+
+
+@pytest.mark.parametrize("brokers", [1, 2, 3, 4])
+def test_replication_has_as_many_brokers_as_there_are_and_three_at_most(brokers: int) -> None:
+    first = settings(brokers).first
+    replicas = min(3, brokers)
+    assert (
+        first.default_replication_factor,
+        first.offsets_topic_replication_factor,
+        first.transaction_state_log_replication_factor,
+        first.share_coordinator_state_topic_replication_factor,
+    ) == (replicas,) * 4
+    assert first.transaction_state_log_min_isr == first.share_coordinator_state_topic_min_isr == min(2, brokers)
+
+
+def test_given_replication_of_internal_topics_is_kept_with_fewer_live_brokers() -> None:
+    assert settings().first.internal_topics_limited_to_live_brokers
+    given = settings(properties={"offsets.topic.replication.factor": "2"}).first
+    assert (given.internal_topics_limited_to_live_brokers, given.offsets_topic_replication_factor) == (False, 2)
+
+
+def test_clients_reach_brokers_by_an_advertised_port_and_brokers_each_other_by_their_own() -> None:
+    made = settings(2, port=9092, advertised_host="outside", advertised_port=19092)
+    assert made.bootstrap_servers == "outside:19092,outside:19093"
+    assert [made[one].between_brokers.host for one in (1, 2)] == ["127.0.0.1"] * 2
+
+
+def test_clients_without_authentication_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    settings()
+    assert not caplog.messages
+    settings(host="192.0.2.1")
+    assert ["clients of PLAINTEXT://192.0.2.1 need no authentication" in one for one in caplog.messages] == [True]
 
 
 def test_restarted_broker_keeps_its_port_also_after_a_reset() -> None:
@@ -68,6 +105,7 @@ def test_addresses_of_an_unknown_listener_are_none() -> None:
         ({"brokers": 0}, "brokers is a number from 1 on, not 0"),
         ({"brokers": True}, "brokers is a number from 1 on, not True"),
         ({"properties": {"log.dirs": "/data"}}, "--data-dir"),
+        ({"host": "0.0.0.0"}, "clients cannot connect to 0.0.0.0: write --advertise HOST"),
         ({"advertised_port": 9000}, "an advertised port goes with an advertised host"),
         (
             {"advertised_port": 9000, "advertised_host": "h", "listeners": ("PLAINTEXT://:1",)},

@@ -24,17 +24,20 @@ def test_command_has_no_property_of_the_node(tmp_path: Path) -> None:
     words = node.command()
     assert not any("secret" in word for word in words)
     assert words[-2:] == ["--config-file", str(tmp_path / "node-1.properties")]
+    assert words[: len(die_with_parent())] == die_with_parent()
     assert words[words.index("--data-dir") + 1] == str(tmp_path / "node-1")
     assert (node.running, node.pid, node.frozen, node.log_tail()) == (False, -1, False, "")
 
 
 def test_process_is_stopped_between_its_signals() -> None:
     with subprocess.Popen(["sleep", "1000"]) as child:
-        assert not is_stopped(child.pid)
-        child.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        assert is_stopped(child.pid)
-        child.kill()
+        try:
+            assert not is_stopped(child.pid)
+            child.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+            assert is_stopped(child.pid)
+        finally:
+            child.kill()
     with pytest.raises(OSError, match="No such file"):
         is_stopped(child.pid)
 
