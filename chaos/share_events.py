@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Place = tuple[str, int]
+from anabranch.chaos.resize_events import Place
+
 Outcome = Literal["ok", "fail", "info"]
 Verdict = Literal["accept", "release", "reject"]
 

@@ -17,7 +17,8 @@ from itertools import accumulate
 from typing import Final
 
 from anabranch.chaos.checkers.shared import Checker, at
-from anabranch.chaos.history import History, OffsetsFetched, OffsetsReset, Place, Transaction
+from anabranch.chaos.history import History, OffsetsFetched, OffsetsReset, Place
+from anabranch.chaos.transaction_events import Transaction
 
 
 def a14_circular_reads(history: History) -> Iterator[str]:

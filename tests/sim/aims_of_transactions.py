@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from anabranch.broker.coordinators.transactions.transactional_id import ONGOING, PREPARED
+from anabranch.chaos.transaction_events import Transaction
 from anabranch.protocol.apis.end_txn import EndTxnRequest
 from anabranch.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from anabranch.protocol.errors import KafkaError
@@ -14,7 +15,6 @@ from anabranch.protocol.registry import api_of
 from tests.sim.aims import aim
 from tests.sim.connections import RESET
 from tests.sim.copiers import OUT
-from tests.sim.history import Transaction
 
 COORDINATED: Final = (TRANSACTION_STATE_TOPIC, 0)
 COPYING: Final = {"copiers": 1, "readers": 1, "counts": [3], "keys": 8, "spares": 1, "fault_s": 8.0, "pace_s": 0.4}

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 from anabranch import AbortableError, Consumer, FatalError, Producer
 from anabranch.chaos.checkers.transactions import COPIERS
+from anabranch.chaos.transaction_events import CommittedRead, Copy, ProducerInitialized, Transaction
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.sim.clients import CLIENT_FAILURES, EAGER, TOPIC, Application
 from tests.sim.cluster import SimCluster
-from tests.sim.history import Commit, CommittedRead, Copy, History, Place, ProducerInitialized, Transaction
+from tests.sim.history import Commit, History, Place
 from tests.sim.loop import Process
 
 OUT: Final = "out"

@@ -13,6 +13,7 @@ from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS
 from anabranch.broker.storage.epochs import EpochEntry
 from anabranch.chaos.archive import records
 from anabranch.chaos.replication_events import Stray
+from anabranch.chaos.transaction_events import Marker
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
@@ -20,7 +21,7 @@ from tests.sim import liveness
 from tests.sim.clients import GROUP, TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Copier, uncopied
-from tests.sim.history import Commit, History, Marker, OffsetsReset, Place, ReadStart
+from tests.sim.history import Commit, History, OffsetsReset, Place, ReadStart
 
 CONVERGENCE_S: Final = 40.0
 HANDED_OUT_S: Final = 20.0

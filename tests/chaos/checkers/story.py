@@ -15,24 +15,20 @@ from anabranch.chaos.history import (
     Assigned,
     Callback,
     Commit,
-    CommittedRead,
-    Copy,
     Delivery,
     EpochWritten,
     History,
-    Marker,
     OffsetsFetched,
     OffsetsReset,
-    ProducerInitialized,
     Published,
     ReadStart,
     Send,
     StateWritten,
     Stored,
-    Transaction,
     ZnodeWritten,
 )
 from anabranch.chaos.replication_events import HighWatermark
+from anabranch.chaos.transaction_events import CommittedRead, Copy, Marker, ProducerInitialized, Transaction
 from anabranch.protocol.hashing import murmur2
 
 P, Q = ("t", 0), ("t", 1)
