@@ -45,6 +45,7 @@ HOT: Final = (
     "broker/replication/delayed_operation",
     "broker/replication/fetch_sessions",
     "broker/replication/follower",
+    "broker/replication/follower_log",
     "broker/replication/follower_session",
     "broker/replication/hosted_partitions",
     "broker/replication/isr_changes",

@@ -108,6 +108,7 @@ SUITES = (
     *("tests/protocol/records", "tests/protocol/test_connection.py", "tests/protocol/test_framing.py"),
     *(
         "tests/broker/storage",
+        "tests/broker/replication/test_follower_log.py",
         "tests/broker/replication/test_replica_fetcher.py",
         "tests/anabranch/cluster/test_in_process.py",
     ),

@@ -1,17 +1,13 @@
-"""The follower's loop towards one leader: fetch, append, adopt the high watermark, truncate diverging logs.
+"""The follower's loop towards one leader: fetches, applies the responses, backs off, and reconnects.
 
-One connection and one long poll serve all partitions that follow the same broker. Requests carry the epoch of the
-follower's last record (Fetch v12 on). If it is not in the leader's history, the leader answers with the end of the
-diverging epoch, and the follower truncates its log (KIP-595's truncation on fetch, in place of KIP-101's separate
-round). ReplicaState carries the follower's broker epoch, which identifies the incarnation that has the records
-(KIP-903).
+One connection and one long poll serve all partitions that follow the same broker. ReplicaState carries the follower's
+broker epoch, which identifies the incarnation that has the records (KIP-903).
 
-`FollowerSession` makes the requests; `apply_fetched` and `realign` are plain functions over partitions and messages;
-`Fetcher` adds the connection and the waiting. A running long poll does not cover partitions that are added meanwhile.
-Such partitions start in a separate fetcher, the entrance, until the long poll has ended by itself; the next request
-names them, too. They are thus fetched at once, without a new connection or fetch session for the others. A partition
-that is added during the entrance's own long poll ends that poll: the entrance follows few partitions and has no
-session.
+`FollowerSession` makes the requests, `follower_log` applies the rows of responses, and `Fetcher` adds the connection
+and the waiting. A running long poll does not cover partitions that are added meanwhile. Such partitions start in a
+separate fetcher, the entrance, until the long poll has ended by itself; the next request names them, too. They are thus
+fetched at once, without a new connection or fetch session for the others. A partition that is added during the
+entrance's own long poll ends that poll: the entrance follows few partitions and has no session.
 
 Invariant: one fetcher at a time follows a partition, and a response counts only for the fetcher that requested it.
 """
@@ -19,11 +15,11 @@ Invariant: one fetcher at a time follows a partition, and a response counts only
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.broker.replication.follower_log import Outcome, apply_fetched, realign, truncate_without_history
 from anabranch.broker.replication.follower_session import FollowerSession, Following, Position, SessionEntry
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.tasks.supervised_task import OnFailure, supervised_task
@@ -35,7 +31,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings
-    from anabranch.protocol.apis.fetch import EpochEndOffset, FetchResponse, PartitionData
+    from anabranch.protocol.apis.fetch import FetchResponse
 
 log = logging.getLogger(__name__)
 
@@ -48,102 +44,6 @@ new partitions. A busy loop does more between two checks.
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
-
-
-class Outcome(enum.Enum):
-    """What to do about a partition after its row of a Fetch response."""
-
-    GO_ON = "go on"
-    BACK_OFF = "back off"
-    FENCED = "fenced"
-    """The leader epoch has ended, or the disk has failed: wait for the controller."""
-    OUT_OF_RANGE = "out of range"
-
-
-def apply_fetched(entry: SessionEntry, row: PartitionData) -> Outcome:
-    """Apply one partition's row of the response to its log."""
-    following = entry.following
-    partition = following.partition
-    if partition.role is not Role.FOLLOWER or partition.leader_epoch != following.leader_epoch:
-        return Outcome.GO_ON  # the controller has changed the partition since the request
-    if partition.log.log_end_offset != entry.fetch_offset:
-        return Outcome.GO_ON
-    if row.error_code:
-        code = ErrorCode(row.error_code)
-        # Log once per run of refusals: the fetch is repeated until it succeeds.
-        level = logging.DEBUG if code in _PASSING or following.failures else logging.ERROR
-        log.log(level, "%r: no records from the leader at offset %d: %s", partition, entry.fetch_offset, code.name)
-        return _OUTCOMES.get(code, Outcome.BACK_OFF)
-    if row.diverging_epoch.epoch >= 0:
-        truncate(partition, row.diverging_epoch)
-        return Outcome.GO_ON
-    if row.records:
-        try:
-            partition.log.append_as_follower(row.records)
-        except KafkaError as error:
-            log.warning("%r: cannot append records of the leader: %s", partition, error)
-            return Outcome.BACK_OFF if partition.log.durability.failure is None else Outcome.FENCED
-    if row.log_start_offset > partition.log.log_start_offset:
-        partition.log.increment_log_start_offset(min(row.log_start_offset, partition.log.log_end_offset))
-    partition.follow_high_watermark(row.high_watermark)
-    return Outcome.GO_ON
-
-
-_PASSING: Final = frozenset(
-    {
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-    }
-)
-"""Codes that are usual while leaders change, and topics are created and deleted."""
-_OUTCOMES: Final = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: Outcome.OUT_OF_RANGE,
-    ErrorCode.FENCED_LEADER_EPOCH: Outcome.FENCED,
-}
-
-
-def truncate(partition: Partition, leader: EpochEndOffset) -> None:
-    """Truncate the log to where it can agree with the leader's history (KIP-595).
-
-    `leader` is the leader's largest epoch that is not above the follower's last one, and its end offset.
-    """
-    end = partition.log.log_end_offset
-    own_epoch, own_end = partition.log.epochs.end_offset_for(leader.epoch, end)
-    if own_epoch == leader.epoch:
-        target = min(own_end, leader.end_offset)
-    elif own_epoch < 0:
-        target = leader.end_offset
-    else:
-        target = own_end  # the epoch is unknown here: truncate to the one before, and let the leader compare again
-    _truncate_to(partition, min(target, end))
-
-
-def truncate_without_history(partition: Partition) -> None:
-    """Truncate a log without epochs, which cannot be compared, to the high watermark."""
-    if partition.log.epochs.latest_epoch < 0 and partition.log.log_end_offset > partition.high_watermark:
-        _truncate_to(partition, partition.high_watermark)
-
-
-def realign(partition: Partition, leader_start: int, leader_end: int) -> None:
-    """Move the offset into the leader's log, which lost records in an unclean election or deleted the needed ones."""
-    end = partition.log.log_end_offset
-    if leader_end < end:
-        _truncate_to(partition, leader_end)
-    elif leader_start > end:
-        log.warning("%r: restarting at %d, the leader's log start offset", partition, leader_start)
-        partition.start_over_at(leader_start)
-
-
-def _truncate_to(partition: Partition, offset: int) -> None:
-    level = logging.WARNING if offset < partition.high_watermark else logging.INFO
-    log.log(level, "%r: truncating to %d", partition, offset)
-    partition.truncate_to(offset)
 
 
 class Fetcher:

@@ -7,7 +7,7 @@ from typing import Any
 
 import anabranch.broker.storage.segment as segment
 from anabranch.broker.handlers import list_offsets
-from anabranch.broker.replication import isr_changes, replica_fetcher
+from anabranch.broker.replication import follower_log, isr_changes
 from anabranch.broker.replication.fetch_reader import FetchReader
 from anabranch.broker.replication.isr_change import Verdict
 from anabranch.broker.replication.partition import Partition, Role
@@ -39,7 +39,7 @@ def acknowledge_alone(planter: Planter) -> None:
 
 @plant("no truncation")
 def no_truncation(planter: Planter) -> None:
-    planter.replace(replica_fetcher, "truncate", lambda partition, leader: None)
+    planter.replace(follower_log, "truncate", lambda partition, leader: None)
 
 
 @plant("truncation to the high watermark (before KIP-101)")

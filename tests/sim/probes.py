@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from anabranch.broker.metadata.metadata_cache import MetadataCache
-from anabranch.broker.replication import replica_fetcher
+from anabranch.broker.replication import follower_log
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.replication.purgatory import DelayedProduce
 from anabranch.broker.storage.log import PartitionLog
@@ -40,7 +40,7 @@ def watching(cluster: SimCluster) -> Iterator[None]:
             (Partition, "delete_records_before", probes.delete_records_before),
             (PartitionLog, "apply_retention", probes.apply_retention),
             (DelayedProduce, "is_complete", probes.settled),
-            (replica_fetcher, "_truncate_to", probes.truncate_to),
+            (follower_log, "_truncate_to", probes.truncate_to),
             (MetadataCache, "apply", probes.apply_metadata),
             (alter_partition, "decide", probes.decide),
             (PartitionProgress, "seek", probes.seek),

@@ -13,15 +13,14 @@ from anabranch.broker.replication.fetchers import Fetchers
 from anabranch.broker.replication.partition import Partition
 from anabranch.broker.tasks.supervised_task import FatalNodeError
 from anabranch.protocol.apis.fetch import FetchResponse
-from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.apis.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,
 )
 from anabranch.protocol.errors import ErrorCode
+from tests.broker.replication.partitions import follower, state_of
 from tests.broker.replication.replica_cluster import until
-from tests.broker.replication.test_replica_fetcher import follower
 from tests.clients.peer import serve
 
 LEADER = 2
@@ -51,17 +50,7 @@ async def fetching(metadata: MetadataCache | None = None) -> AsyncIterator[tuple
 
 def without_leader() -> Partition:
     partition = follower((1, 1))
-    partition.become_follower(
-        LeaderAndIsrPartitionState(
-            partition_index=0,
-            controller_epoch=1,
-            leader=-1,
-            leader_epoch=10,
-            isr=[LEADER],
-            partition_epoch=1,
-            replicas=[1, LEADER],
-        )
-    )
+    partition.become_follower(state_of(-1, 10, (LEADER,), replicas=[1, LEADER]))
     return partition
 
 

@@ -8,32 +8,17 @@ import pytest
 
 from anabranch.broker.replication.lagging_replicas import LaggingReplicas
 from anabranch.broker.replication.partition import Partition, ReplicaRules
-from anabranch.broker.storage.log import PartitionLog
-from anabranch.broker.storage.log_settings import LogSettings
-from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.alter_partition import PartitionDataResult
-from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.errors import ErrorCode
+from tests.broker.replication import partitions
+from tests.broker.replication.partitions import state_of
 from tests.broker.replication.replica_cluster import batch, replica_cluster, until
 
 LAG_MS = 30_000
 
 
 def hosted() -> Partition:
-    log = PartitionLog.open(MemoryFiles(), "t-0", LogSettings(), 0)
-    return Partition("t", 0, bytes(16), log, ReplicaRules(1, LAG_MS, lambda broker: 100 + broker))
-
-
-def state(leader: int = 1, epoch: int = 5, isr: tuple[int, ...] = (1, 2)) -> LeaderAndIsrPartitionState:
-    return LeaderAndIsrPartitionState(
-        partition_index=0,
-        controller_epoch=1,
-        leader=leader,
-        leader_epoch=epoch,
-        isr=list(isr),
-        partition_epoch=7,
-        replicas=[1, 2, 3],
-    )
+    return partitions.hosted(ReplicaRules(1, LAG_MS, lambda broker: 100 + broker))
 
 
 def report(partition: Partition, replica: int, offset: int, now_ms: float) -> None:
@@ -62,7 +47,7 @@ def proposed(stragglers: LaggingReplicas, now_ms: float) -> list[tuple[int, ...]
     [
         (append, (1,)),
         (lambda one: report(one, 2, 0, 0.0), (1,)),
-        (lambda one: one.become_leader(state(epoch=6), 0.0), (1,)),
+        (lambda one: one.become_leader(state_of(epoch=6, isr=(1, 2)), 0.0), (1,)),
         (admit, (1, 2)),
     ],
 )
@@ -70,7 +55,7 @@ def test_partition_is_checked_after_each_event_that_may_cause_lag(
     event: Callable[[Partition], object], kept: object
 ) -> None:
     partition, stragglers = hosted(), LaggingReplicas()
-    partition.become_leader(state(), 0.0)
+    partition.become_leader(state_of(isr=(1, 2)), 0.0)
     append(partition)
     stragglers.add(partition)
     assert proposed(stragglers, 1.0) == [] and len(stragglers) == 1, "broker 2 has time to fetch"
@@ -85,15 +70,15 @@ def test_partition_is_checked_after_each_event_that_may_cause_lag(
 def test_follower_proposes_no_shrink() -> None:
     partition, stragglers = hosted(), LaggingReplicas()
     stragglers.add(partition)
-    partition.become_follower(state(2))
+    partition.become_follower(state_of(2, isr=(1, 2)))
     assert proposed(stragglers, 1e9) == [] and len(stragglers) == 0
-    partition.become_leader(state(epoch=6), 0.0)
+    partition.become_leader(state_of(epoch=6, isr=(1, 2)), 0.0)
     assert proposed(stragglers, 1e9) == [(1,)]
 
 
 def test_refused_proposal_is_made_again() -> None:
     partition, stragglers = hosted(), LaggingReplicas()
-    partition.become_leader(state(), 0.0)
+    partition.become_leader(state_of(isr=(1, 2)), 0.0)
     stragglers.add(partition)
     ((_, change),) = stragglers.changes(1e9, 101)
     refused = PartitionDataResult(

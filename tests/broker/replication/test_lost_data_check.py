@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from anabranch.broker.replication import lost_data_check
-from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
+from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.storage.durability import Durability
-from anabranch.broker.storage.log import PartitionLog
-from anabranch.broker.storage.log_settings import LogSettings
-from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
-from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES
+from tests.broker.replication.partitions import hosted, state_of
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, replica_cluster, until
 
 LOG = f"t-0/{0:020d}.log"
@@ -111,21 +108,8 @@ async def test_leader_with_failed_flush_resigns() -> None:
 )
 def test_checkpoint_of_a_deleted_log_is_no_loss(more: dict[str, Any], answer: ErrorCode) -> None:
     """A checkpoint may outlive its log."""
-    files = MemoryFiles()
-    files.make_directory("t-0")
-    log = PartitionLog.open(files, "t-0", LogSettings(), 0)
-    log.durability.reached = 9
-    partition = Partition("t", 0, b"0123456789abcdef", log, ReplicaRules(1))
-    row = LeaderAndIsrPartitionState(
-        partition_index=0,
-        controller_epoch=1,
-        leader=1,
-        leader_epoch=0,
-        isr=[1, 2],
-        partition_epoch=0,
-        replicas=[1, 2],
-        **more,
-    )
+    partition, row = hosted(), state_of(1, 0, (1, 2), replicas=[1, 2], **more)
+    partition.log.durability.reached = 9
     assert lost_data_check.check_lost_data(partition, row, 1, ErrorCode.NONE) is answer
 
 

@@ -15,11 +15,10 @@ from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.alter_partition import PartitionDataResult
 from anabranch.protocol.apis.common_structs import GenerationStart
-from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch_builder import BatchBuilder
+from tests.broker.replication.partitions import TOPIC_ID, hosted, state_of
 
-TOPIC_ID = b"0123456789abcdef"
 LAG_MS = 30_000
 
 
@@ -40,24 +39,7 @@ def registry() -> Registry:
 
 @pytest.fixture
 def partition(registry: Registry) -> Partition:
-    files = MemoryFiles()
-    files.make_directory("t-0")
-    log = PartitionLog.open(files, "t-0", LogSettings(), 0)
-    return Partition("t", 0, TOPIC_ID, log, ReplicaRules(1, LAG_MS, registry), min_insync_replicas=2)
-
-
-def state(
-    leader: int = 1, epoch: int = 5, isr: tuple[int, ...] = (1, 2, 3), **more: object
-) -> LeaderAndIsrPartitionState:
-    fields: dict[str, object] = {"partition_epoch": 7, "replicas": [1, 2, 3], **more}
-    return LeaderAndIsrPartitionState(
-        partition_index=0,
-        controller_epoch=1,
-        leader=leader,
-        leader_epoch=epoch,
-        isr=list(isr),
-        **fields,  # type: ignore[arg-type]
-    )
+    return hosted(ReplicaRules(1, LAG_MS, registry), min_insync_replicas=2)
 
 
 def append(partition: Partition, records: int) -> None:
@@ -106,8 +88,8 @@ def grant(partition: Partition) -> None:
     [
         lambda one: append(one, 1),
         lambda one: one.advance_high_watermark(0),
-        lambda one: one.become_leader(state(epoch=6), 0),
-        lambda one: one.become_follower(state(2, epoch=6)),
+        lambda one: one.become_leader(state_of(epoch=6), 0),
+        lambda one: one.become_follower(state_of(2, epoch=6)),
         lambda one: one.stop(),
         lambda one: one.truncate_to(1),
         lambda one: one.start_over_at(9),
@@ -121,7 +103,7 @@ def grant(partition: Partition) -> None:
     ],
 )
 def test_every_change_notifies_listeners_once(partition: Partition, change: Callable[[Partition], object]) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     append(partition, 2)
     for replica in (2, 3):
         fetched(partition, replica, 2, 0)
@@ -146,7 +128,7 @@ def test_changes_of_a_replacement_log_notify_listeners(partition: Partition) -> 
 
 
 def test_fetch_without_change_notifies_no_listener(partition: Partition) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     for replica in (2, 3):
         fetched(partition, replica, 0, 0)
     hearing = Hearing()
@@ -171,7 +153,7 @@ def test_fetch_without_change_notifies_no_listener(partition: Partition) -> None
 def test_in_sync_replica_at_the_log_end_is_at_rest(
     partition: Partition, spoil: Callable[[Partition], object], rests: bool
 ) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     append(partition, 1)
     for replica in (2, 3):
         fetched(partition, replica, 1, 0)
@@ -184,22 +166,22 @@ def test_in_sync_replica_at_the_log_end_is_at_rest(
 
 
 def test_leader_and_isr_without_a_higher_leader_epoch_is_stale(partition: Partition) -> None:
-    assert partition.check_leader_and_isr(state(), TOPIC_ID) is ErrorCode.NONE
-    partition.become_leader(state(), 0)
-    assert partition.check_leader_and_isr(state(epoch=5), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
-    assert partition.check_leader_and_isr(state(epoch=4), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
-    assert partition.check_leader_and_isr(state(epoch=6), TOPIC_ID) is ErrorCode.NONE
-    assert partition.check_leader_and_isr(state(epoch=6), b"another-topic-id") is ErrorCode.INCONSISTENT_TOPIC_ID
+    assert partition.check_leader_and_isr(state_of(), TOPIC_ID) is ErrorCode.NONE
+    partition.become_leader(state_of(), 0)
+    assert partition.check_leader_and_isr(state_of(epoch=5), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert partition.check_leader_and_isr(state_of(epoch=4), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert partition.check_leader_and_isr(state_of(epoch=6), TOPIC_ID) is ErrorCode.NONE
+    assert partition.check_leader_and_isr(state_of(epoch=6), b"another-topic-id") is ErrorCode.INCONSISTENT_TOPIC_ID
     assert (
-        partition.check_leader_and_isr(state(epoch=6, replicas=[2, 3]), TOPIC_ID)
+        partition.check_leader_and_isr(state_of(epoch=6, replicas=[2, 3]), TOPIC_ID)
         is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
 
 
 def test_leader_epoch_generation_and_seal_change_together(partition: Partition) -> None:
-    partition.become_leader(state(epoch=5), 0)
+    partition.become_leader(state_of(epoch=5), 0)
     append(partition, 3)
-    bump = state(
+    bump = state_of(
         epoch=6,
         generation=1,
         gen_start=[GenerationStart(generation=0, leader_epoch=0), GenerationStart(generation=1, leader_epoch=6)],
@@ -226,7 +208,7 @@ def test_checkpointed_high_watermark_is_bounded_by_the_log_end(registry: Registr
 def test_lower_and_higher_leader_epochs_are_refused(
     partition: Partition, believed: int, code: ErrorCode | None
 ) -> None:
-    partition.become_leader(state(epoch=5), 0)
+    partition.become_leader(state_of(epoch=5), 0)
     if code is None:
         partition.check_epoch(believed)
         return
@@ -250,7 +232,7 @@ def test_lower_and_higher_leader_epochs_are_refused(
 def test_batch_of_another_generation_is_refused(
     partition: Partition, generation: int, sealed: bool, batch_generation: int, accepted: bool
 ) -> None:
-    partition.become_leader(state(generation=generation, marked_for_deletion=sealed), 0)
+    partition.become_leader(state_of(generation=generation, marked_for_deletion=sealed), 0)
     partition.has_generations = True
     if accepted:
         partition.check_generation(batch_generation)
@@ -261,7 +243,7 @@ def test_batch_of_another_generation_is_refused(
 
 
 def test_first_batch_with_a_generation_is_retriable_until_the_controller_knows(partition: Partition) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     with pytest.raises(KafkaError) as refused:
         partition.check_generation(0)
     assert refused.value.code.retriable
@@ -270,7 +252,7 @@ def test_first_batch_with_a_generation_is_retriable_until_the_controller_knows(p
 
 
 def test_partition_without_generations_serves_generation_zero(partition: Partition) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     partition.has_generations = True
     partition.check_generation(0)
 
@@ -279,7 +261,7 @@ def test_partition_without_generations_serves_generation_zero(partition: Partiti
 
 
 def test_high_watermark_is_the_minimum_of_the_isr(partition: Partition) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     append(partition, 5)
     assert not fetched(partition, 2, 5, 10), "broker 3 has not fetched yet"
     assert fetched(partition, 3, 2, 20)
@@ -289,7 +271,7 @@ def test_high_watermark_is_the_minimum_of_the_isr(partition: Partition) -> None:
 
 
 def test_high_watermark_of_a_leader_does_not_decrease(partition: Partition) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     append(partition, 5)
     fetched(partition, 2, 5, 10)
     fetched(partition, 3, 5, 10)
@@ -299,20 +281,20 @@ def test_high_watermark_of_a_leader_does_not_decrease(partition: Partition) -> N
 
 
 def test_offsets_fetched_in_an_older_epoch_do_not_advance_the_high_watermark(partition: Partition) -> None:
-    partition.become_leader(state(epoch=5), 0)
+    partition.become_leader(state_of(epoch=5), 0)
     append(partition, 2)
     fetched(partition, 2, 2, 10)
     fetched(partition, 3, 2, 10)
     append(partition, 2)
     partition.record_fetch(2, 4, 0, 102, 20)
-    partition.become_leader(state(epoch=6), 30)
+    partition.become_leader(state_of(epoch=6), 30)
     partition.record_fetch(3, 4, 0, 103, 40)
     assert not partition.advance_high_watermark(40)
     assert partition.high_watermark == 2
 
 
 def test_high_watermark_does_not_advance_below_min_isr(partition: Partition) -> None:
-    partition.become_leader(state(isr=(1,)), 0)
+    partition.become_leader(state_of(isr=(1,)), 0)
     append(partition, 3)
     assert not partition.advance_high_watermark(10)
     with pytest.raises(KafkaError) as refused:
@@ -325,14 +307,14 @@ def test_high_watermark_does_not_advance_below_min_isr(partition: Partition) -> 
 
 def test_min_isr_is_bounded_by_the_number_of_replicas(partition: Partition) -> None:
     partition.min_insync_replicas = 9
-    partition.become_leader(state(replicas=[1], isr=(1,)), 0)
+    partition.become_leader(state_of(replicas=[1], isr=(1,)), 0)
     append(partition, 1)
     partition.check_min_isr()
     assert partition.advance_high_watermark(0)
 
 
 def test_replica_in_a_pending_expand_limits_the_high_watermark(partition: Partition) -> None:
-    partition.become_leader(state(isr=(1, 2)), 0)
+    partition.become_leader(state_of(isr=(1, 2)), 0)
     append(partition, 4)
     fetched(partition, 2, 4, 10)
     assert partition.high_watermark == 4
@@ -348,9 +330,9 @@ def test_replica_in_a_pending_expand_limits_the_high_watermark(partition: Partit
 
 
 def test_high_watermark_of_a_follower_is_bounded_by_its_log_end(partition: Partition) -> None:
-    partition.become_leader(state(epoch=4, replicas=[1], isr=(1,)), 0)
+    partition.become_leader(state_of(epoch=4, replicas=[1], isr=(1,)), 0)
     append(partition, 3)
-    partition.become_follower(state(leader=2, epoch=5))
+    partition.become_follower(state_of(leader=2, epoch=5))
     partition.high_watermark = 0
     assert partition.follow_high_watermark(10)
     assert partition.high_watermark == 3
@@ -362,7 +344,7 @@ def test_high_watermark_of_a_follower_is_bounded_by_its_log_end(partition: Parti
 
 
 def test_lagging_member_leaves_the_isr(partition: Partition) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     append(partition, 2)
     fetched(partition, 2, 2, 1000)
     fetched(partition, 3, 1, 1000)
@@ -378,7 +360,7 @@ def test_lagging_member_leaves_the_isr(partition: Partition) -> None:
 
 
 def test_idle_partition_keeps_its_isr(partition: Partition) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     append(partition, 2)
     fetched(partition, 2, 2, 10)
     fetched(partition, 3, 2, 10)
@@ -386,7 +368,7 @@ def test_idle_partition_keeps_its_isr(partition: Partition) -> None:
 
 
 def test_member_that_keeps_up_with_a_moving_log_end_stays(partition: Partition) -> None:
-    partition.become_leader(state(), 0)
+    partition.become_leader(state_of(), 0)
     now = 0.0
     for _ in range(10):
         append(partition, 1)
@@ -400,10 +382,10 @@ def test_member_that_keeps_up_with_a_moving_log_end_stays(partition: Partition) 
 
 def test_a_follower_joins_at_the_high_watermark_and_the_leaders_first_offset(partition: Partition) -> None:
     partition.min_insync_replicas = 1
-    partition.become_leader(state(epoch=4, isr=(1,)), 0)
+    partition.become_leader(state_of(epoch=4, isr=(1,)), 0)
     append(partition, 3)
     partition.advance_high_watermark(0)
-    partition.become_leader(state(epoch=5, isr=(1,)), 0)
+    partition.become_leader(state_of(epoch=5, isr=(1,)), 0)
     fetched(partition, 2, 2, 10)
     assert partition.propose_expand(2, 101) is None
     fetched(partition, 2, 3, 20)
@@ -414,10 +396,10 @@ def test_a_follower_joins_at_the_high_watermark_and_the_leaders_first_offset(par
 
 def test_a_follower_at_the_high_watermark_waits_for_the_leaders_first_offset(partition: Partition) -> None:
     """A new leader's high watermark may be lower than its predecessor's."""
-    partition.become_leader(state(epoch=4, isr=(1, 2)), 0)
+    partition.become_leader(state_of(epoch=4, isr=(1, 2)), 0)
     append(partition, 3)
     fetched(partition, 2, 1, 10)
-    partition.become_leader(state(epoch=5, isr=(1, 2)), 20)
+    partition.become_leader(state_of(epoch=5, isr=(1, 2)), 20)
     assert (partition.high_watermark, partition.leader_epoch_start_offset) == (1, 3)
     fetched(partition, 3, 2, 30)
     assert partition.propose_expand(3, 101) is None
@@ -426,7 +408,7 @@ def test_a_follower_at_the_high_watermark_waits_for_the_leaders_first_offset(par
 
 
 def ready_to_join(partition: Partition, epoch: int) -> None:
-    partition.become_leader(state(isr=(1, 2)), 0)
+    partition.become_leader(state_of(isr=(1, 2)), 0)
     append(partition, 1)
     fetched(partition, 2, 1, 10)
     fetched(partition, 3, 1, 10, epoch)
@@ -513,18 +495,18 @@ def test_leader_needs_no_superseded_check_after_its_own_next_epoch_only(
     partition: Partition, next_epoch: int, unchallenged: bool
 ) -> None:
     """Another replica may have led between its epoch and the one after the next."""
-    partition.become_leader(state(epoch=5), 0)
+    partition.become_leader(state_of(epoch=5), 0)
     assert not partition.check_not_superseded
     for replica in (2, 3):
         fetched(partition, replica, partition.log.log_end_offset, 0)
     assert partition.check_not_superseded
-    partition.become_leader(state(epoch=next_epoch), 0)
+    partition.become_leader(state_of(epoch=next_epoch), 0)
     assert partition.check_not_superseded is unchallenged
 
 
 def test_a_new_leader_epoch_drops_the_pending_change(partition: Partition) -> None:
     change = proposed(partition)
-    partition.become_leader(state(epoch=6, isr=(1, 2)), 50)
+    partition.become_leader(state_of(epoch=6, isr=(1, 2)), 50)
     assert partition.on_answer(change, answer(isr=(1, 2, 3))) is Verdict.OUTDATED
     assert partition.isr == (1, 2)
 
@@ -539,7 +521,7 @@ def test_stopped_replica_drops_its_pending_proposal(partition: Partition) -> Non
 
 def test_a_follower_has_no_isr_and_proposes_nothing(partition: Partition) -> None:
     proposed(partition)
-    partition.become_follower(state(leader=2, epoch=6))
+    partition.become_follower(state_of(leader=2, epoch=6))
     assert (partition.role, partition.isr, partition.pending) == (Role.FOLLOWER, (), None)
     assert partition.propose_shrink(math.inf, 101) is None
     with pytest.raises(KafkaError) as refused:
