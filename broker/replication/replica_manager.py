@@ -31,7 +31,6 @@ from anabranch.broker.replication.topics_with_generations import TopicsWithGener
 from anabranch.broker.replication.transaction_verification import TransactionVerifier
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
@@ -44,24 +43,13 @@ if TYPE_CHECKING:
     from anabranch.broker.storage.validation import Origin
     from anabranch.broker.tasks.supervised_task import OnFailure
     from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+    from anabranch.protocol.records.batch import Buffer
 
 log = logging.getLogger(__name__)
 
 ALL_REPLICAS: Final = -1
 LeaderListener = Callable[[str, int, int], None]
 ResignListener = Callable[[str, int], None]
-Buffer = bytes | bytearray | memoryview
-
-
-@value
-class AppendResult:
-    """The outcome of an append."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    leader_epoch: int
 
 
 class ReplicaManager:
@@ -255,8 +243,8 @@ class ReplicaManager:
         origin: Origin = "coordinator",
         verification: Verification | None = None,
         appended: Callable[[int], None] | None = None,
-    ) -> AppendResult:
-        """Append on behalf of this broker itself, and wait according to `acks`. Raises KafkaError.
+    ) -> int:
+        """Append as this broker itself, wait according to `acks`, and return the first offset. Raises KafkaError.
 
         `appended(first offset)` is called once the records are in the log, before a consumer or follower can read them.
         """
@@ -271,13 +259,7 @@ class ReplicaManager:
             await self.rooms.wait_replicated([wait], timeout_ms)
             if wait.code is not ErrorCode.NONE:
                 raise KafkaError(wait.code or ErrorCode.REQUEST_TIMED_OUT, f"{topic}-{index}: not replicated")
-        return AppendResult(
-            base_offset=info.first_offset,
-            last_offset=info.last_offset,
-            log_append_time_ms=info.log_append_time_ms,
-            log_start_offset=info.log_start_offset,
-            leader_epoch=partition.leader_epoch,
-        )
+        return info.first_offset
 
     async def wait_committed(self, topic: str, index: int, offset: int) -> None:
         """Wait without a timeout until all below `offset` is replicated. Raises KafkaError if another broker leads."""
@@ -316,8 +298,7 @@ class ReplicaManager:
             if change is not None:
                 self.isr_changes.submit(partition, change)
 
-    # -- requests of the controller
-    # -----------------------------------------------------------------------------------------
+    # -- requests of the controller -----------------------------------------------------------------------------
 
     def apply_state(
         self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState, *, has_generations: bool = False

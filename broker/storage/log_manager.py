@@ -388,29 +388,4 @@ class LogManager:
             known.clear()
 
     def _log_settings(self, topic: str) -> LogSettings:
-        config = self._topic_config(topic)
-        return LogSettings(
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            segment_index_bytes=config.segment_index_bytes,
-            index_interval_bytes=config.index_interval_bytes,
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-            cleanup_policy=config.cleanup_policy,
-            delete_retention_ms=config.delete_retention_ms,
-            min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
-            min_compaction_lag_ms=config.min_compaction_lag_ms,
-            max_compaction_lag_ms=config.max_compaction_lag_ms,
-            max_message_bytes=config.max_message_bytes,
-            compression_type=config.compression_type,
-            compression_gzip_level=config.compression_gzip_level,
-            compression_lz4_level=config.compression_lz4_level,
-            compression_zstd_level=config.compression_zstd_level,
-            message_timestamp_type=config.message_timestamp_type,
-            message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-            message_downconversion_enable=config.message_downconversion_enable,
-            message_max_decompressed_ratio=self._settings.message_max_decompressed_ratio,
-            flush_messages=config.flush_messages,
-            producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
-        )
+        return LogSettings.of(self._topic_config(topic), self._settings)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
 
 from anabranch.protocol.records.compression import DECOMPRESSED_BYTES_MAX, Compression
 from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 
 UNLIMITED: Final = -1
 INT64_MAX: Final = 2**63 - 1
@@ -40,6 +43,35 @@ class LogSettings:
     message_max_decompressed_ratio: int = 16
     flush_messages: int = INT64_MAX
     producer_id_expiration_ms: int = DAY_MS
+
+    @classmethod
+    def of(cls, config: TopicConfig, settings: BrokerSettings) -> Self:
+        """Return the settings of a topic's logs on a broker."""
+        return cls(
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            cleanup_policy=config.cleanup_policy,
+            delete_retention_ms=config.delete_retention_ms,
+            min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=config.min_compaction_lag_ms,
+            max_compaction_lag_ms=config.max_compaction_lag_ms,
+            max_message_bytes=config.max_message_bytes,
+            compression_type=config.compression_type,
+            compression_gzip_level=config.compression_gzip_level,
+            compression_lz4_level=config.compression_lz4_level,
+            compression_zstd_level=config.compression_zstd_level,
+            message_timestamp_type=config.message_timestamp_type,
+            message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            message_downconversion_enable=config.message_downconversion_enable,
+            message_max_decompressed_ratio=settings.message_max_decompressed_ratio,
+            flush_messages=config.flush_messages,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        )
 
     @property
     def decompressed_bytes_max(self) -> int:

@@ -66,14 +66,6 @@ CONSUMER_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
 """The errors of KIP-848 members by append error; they make the member find the coordinator and retry."""
 
 
-class Appended(Protocol):
-    """The result of an append."""
-
-    @property
-    def base_offset(self) -> int:
-        """The offset of the first record."""
-
-
 class Replicas(Protocol):
     """The methods of the replica manager that the journal uses."""
 
@@ -88,8 +80,8 @@ class Replicas(Protocol):
         origin: Origin = ...,
         verification: Verification | None = ...,
         appended: Callable[[int], None] | None = ...,
-    ) -> Appended:
-        """Append records and wait as `acks` requires. Raises KafkaError."""
+    ) -> int:
+        """Append records, wait as `acks` requires, and return the first offset. Raises KafkaError."""
 
     def leader_of(self, topic: str, index: int) -> Any:
         """Return the partition, with `log` and `high_watermark`, if this broker leads it. Raises KafkaError."""
@@ -169,7 +161,7 @@ class Journal:
         for key, content in records:
             builder.append(key, content, timestamp_ms=now_ms)
         try:
-            written = await self._replicas.append(
+            return await self._replicas.append(
                 self.topic,
                 partition,
                 builder.build() if transaction is None else builder.build(*transaction.producer, transactional=True),
@@ -181,7 +173,6 @@ class Journal:
             )
         except KafkaError as error:
             raise KafkaError(errors.get(error.code, error.code), error.message) from error
-        return written.base_offset
 
     async def wait_replicated(
         self, partition: int, offset: int, errors: Mapping[ErrorCode, ErrorCode], *, timeout_ms: int | None = None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from anabranch.broker.storage.log_settings import LogSettings
@@ -45,3 +49,12 @@ def test_decompressed_size_is_bounded_by_ratio_and_reader_limit() -> None:
 def test_log_append_time_is_used_only_if_configured() -> None:
     assert LogSettings(message_timestamp_type="LogAppendTime").uses_log_append_time
     assert not LogSettings().uses_log_append_time
+
+
+def test_each_setting_has_the_value_of_the_property_of_its_name() -> None:
+    names = [one.name for one in dataclasses.fields(LogSettings)]
+    of_the_broker = {"message_max_decompressed_ratio", "producer_id_expiration_ms"}
+    config: Any = SimpleNamespace(**{name: f"{name} of the topic" for name in names if name not in of_the_broker})
+    settings: Any = SimpleNamespace(**{name: f"{name} of the broker" for name in of_the_broker})
+    made = LogSettings.of(config, settings)
+    assert {name: getattr(made, name) for name in names} == vars(config) | vars(settings)
