@@ -26,8 +26,8 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponse,
 )
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from anabranch.protocol.consumer_protocol import decode_assignment
-from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.consumer_protocol import assigned_partitions
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 CLASSIC = "classic"
@@ -137,7 +137,7 @@ async def describe_group(network: Network, group_id: str) -> Group:
             one.member_id,
             one.client_id,
             one.client_host,
-            _assigned_partitions(one.member_assignment),
+            assigned_partitions(one.member_assignment),
             one.holds_gates,
         )
         for one in row.members
@@ -242,16 +242,6 @@ async def delete_group(network: Network, group_id: str) -> None:
 
 def _withheld(topics: Sequence[WithheldTopic]) -> dict[TopicPartition, str]:
     return {TopicPartition(topic.name, one.partition_index): one.reason for topic in topics for one in topic.partitions}
-
-
-def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    try:
-        decoded = decode_assignment(assignment)
-    except DecodeError:
-        return ()  # the assignment is of another protocol, or there is none yet
-    return tuple(
-        TopicPartition(topic.topic, index) for topic in decoded.assigned_partitions for index in topic.partitions
-    )
 
 
 def _fetch_error(response: object) -> int:

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from anabranch.protocol import codec
 from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.topic_partition import TopicPartition
 from anabranch.protocol.wire import Bytes, Int32, Text, since
 
 PROTOCOL_TYPE: Final = "consumer"
@@ -80,6 +81,15 @@ def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
     if not data:
         return ConsumerProtocolAssignment(assigned_partitions=[], user_data=None)
     return _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)[0]
+
+
+def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an assignment; none if there is none, or it is of another protocol."""
+    try:
+        decoded = decode_assignment(data)
+    except DecodeError:
+        return ()
+    return tuple(TopicPartition(row.topic, index) for row in decoded.assigned_partitions for index in row.partitions)
 
 
 def assigned_only(data: bytes, keeps: Callable[[str, int], bool]) -> tuple[bytes, list[tuple[str, int]]]:

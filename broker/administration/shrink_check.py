@@ -23,7 +23,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.coordinators.groups.group_gates import are_held
+from anabranch.broker.coordinators.gates.gated_topic import are_held
 from anabranch.clients.connection import Connection
 from anabranch.controller.model import TopicPartition
 from anabranch.controller.resize_requests import is_shrink_request

@@ -50,6 +50,8 @@ def test_generations_behind_an_assignment_are_ignored_by_others() -> None:
 
 def test_empty_assignment_has_no_partitions_and_malformed_one_is_refused() -> None:
     assert cp.decode_assignment(b"").assigned_partitions == []
+    assert cp.assigned_partitions(cp.encode_assignment(ASSIGNMENT)) == (("a", 1),)
+    assert cp.assigned_partitions(b"") == cp.assigned_partitions(b"\0") == ()
     for data in (b"\0", struct.pack(">h", -1), cp.encode_assignment(ASSIGNMENT)[:-1], b"\0\0\xff\xff\xff\xff"):
         with pytest.raises(DecodeError):
             cp.decode_assignment(data)

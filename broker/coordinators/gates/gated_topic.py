@@ -4,6 +4,13 @@ Its state comes from the metadata (lineage, leader epochs, cuts) and from leader
 key epoch ends, and the ends of what is deliverable below a cut. From a group's commits it computes which partitions no
 stock member may be assigned, and why. It also computes where children start for a group that existed before them.
 
+`reshard.legacy.consumers` selects the topics:
+
+    auto      topics with `enable.ordered.delivery=true` that hold batches with generations, or whose
+              `reshard.legacy.producers` is refuse or verify; other topics grow as in Kafka
+    gate      every topic that was resized
+    ignore    none
+
 Invariant: an answer with an older leader epoch than the metadata's is ignored (R7); missing data keeps a gate closed.
 Pure. `protocol.order_gates` decides which key epochs are open.
 """
@@ -11,7 +18,7 @@ Pure. `protocol.order_gates` decides which key epochs are open.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.metadata.metadata_cache import TopicImage
 from anabranch.protocol import order_gates
@@ -19,10 +26,22 @@ from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import UNKNOWN, Wait
 from anabranch.protocol.values import value
 
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import TopicConfig
+
 ANY_OFFSET: Final = 1 << 62
 """Replaces a missing commit, once the group's commit is no longer required."""
 OffsetOf = Callable[[int], int]
 """Returns the group's stable commit in a partition, UNKNOWN if it has none."""
+
+
+def are_held(config: TopicConfig, *, has_generations: bool) -> bool:
+    """Return whether coordinators hold gates on a topic with this configuration (see the table)."""
+    if config.reshard_legacy_consumers != "auto":
+        return config.reshard_legacy_consumers == "gate"
+    return config.enable_ordered_delivery and (
+        has_generations or config.reshard_legacy_producers in ("refuse", "verify")
+    )
 
 
 @value

@@ -45,7 +45,7 @@ from anabranch.broker.coordinators.consumer_groups.metadata_topics import Metada
 from anabranch.broker.coordinators.gates.key_epoch_ends import KeyEpochEnds
 from anabranch.broker.coordinators.gates.stock_members import stock_members_reading
 from anabranch.broker.coordinators.groups.consumer_group_requests import ConsumerGroupRequests
-from anabranch.broker.coordinators.groups.group_gates import GroupGates, partitions_of
+from anabranch.broker.coordinators.groups.group_gates import GroupGates
 from anabranch.broker.coordinators.groups.group_offsets import GroupOffsets
 from anabranch.broker.coordinators.groups.group_shards import AnyGroup, GroupEntry
 from anabranch.broker.coordinators.groups.group_table import GroupTable
@@ -63,6 +63,7 @@ from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatRespons
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from anabranch.protocol.consumer_protocol import assigned_partitions
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import (
     CONSUMER_OFFSETS_TOPIC,
@@ -211,7 +212,7 @@ class GroupCoordinator:
         given = [bytes(row.assignment) for row in request.assignments]
         if not given and group.state is STABLE:
             given = [member.assignment for member in group.members if member.member_id == request.member_id]
-        names = sorted({name for one in given for name, _ in partitions_of(one)})
+        names = sorted({name for one in given for name, _ in assigned_partitions(one)})
         await self.gates.prepare(slot, names)
         return self.gates.assignable(slot, names)
 

@@ -3,12 +3,7 @@
 A stock member reads its partitions to the end. So a child partition is assigned to no stock member before the group has
 committed everything deliverable in the key epochs that held its keys before. The decision is never stored. It is
 computed each time from stable commits, by the function that our own consumer uses (`protocol.order_gates`); a commit
-that moves backwards closes a gate again. `reshard.legacy.consumers` selects the topics:
-
-    auto      topics with `enable.ordered.delivery=true` that hold batches with generations, or whose
-              `reshard.legacy.producers` is refuse or verify; other topics grow as in Kafka
-    gate      every topic that was resized
-    ignore    none
+that moves backwards closes a gate again. `gated_topic.are_held` selects the topics.
 
 Before a child is assigned, its start is committed for a group that existed before the child or has a commit on its
 parent (R20). Otherwise a reset policy could skip records of the child. If records of a withheld partition are deleted,
@@ -31,18 +26,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.classic_groups.group_events import GatedPartitions
 from anabranch.broker.coordinators.classic_groups.group_state import PREPARING, STABLE
-from anabranch.broker.coordinators.gates.gated_topic import ANY_OFFSET, GatedTopic, OffsetOf
+from anabranch.broker.coordinators.gates.gated_topic import ANY_OFFSET, GatedTopic, OffsetOf, are_held
 from anabranch.broker.coordinators.gates.stock_members import any_holds_gates
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
-from anabranch.protocol.consumer_protocol import decode_assignment
-from anabranch.protocol.errors import DecodeError, KafkaError
+from anabranch.protocol.consumer_protocol import assigned_partitions
+from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.order_gates import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from anabranch.broker.config.broker_settings import TopicConfig
     from anabranch.broker.coordinators.gates.key_epoch_ends import KeyEpochEnds
     from anabranch.broker.coordinators.groups.group_offsets import GroupOffsets
     from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
@@ -327,7 +321,7 @@ class GroupGates:
             one for name in sorted(names) if (one := self._held_topic(name, self._metadata.topic(name))) is not None
         ]
         everything = {(topic.image.name, index) for topic in held for index in topic.image.partitions}
-        missing = everything - {one for member in group.members for one in partitions_of(member.assignment)}
+        missing = everything - {one for member in group.members for one in assigned_partitions(member.assignment)}
         if missing and slot.group is group and group.generation == generation:
             self._runtime.apply(slot, GatedPartitions(frozenset(missing)))
 
@@ -399,21 +393,3 @@ async def retry_configs(ask: Callable[[], Awaitable[Found]]) -> Found:
         except (ConnectionLoss, SessionExpired) as error:
             log.info("cannot read from ZooKeeper which topics are gated: %s", error)
             await asyncio.sleep(RETRY_S)
-
-
-def are_held(config: TopicConfig, *, has_generations: bool) -> bool:
-    """Return whether coordinators hold gates on a topic with this configuration (see the table)."""
-    if config.reshard_legacy_consumers != "auto":
-        return config.reshard_legacy_consumers == "gate"
-    return config.enable_ordered_delivery and (
-        has_generations or config.reshard_legacy_producers in ("refuse", "verify")
-    )
-
-
-def partitions_of(assignment: bytes) -> list[TopicPartition]:
-    """Return the partitions of an assignment in the consumer protocol; none if it has another format."""
-    try:
-        decoded = decode_assignment(assignment)
-    except DecodeError:
-        return []
-    return [(topic.topic, index) for topic in decoded.assigned_partitions for index in topic.partitions]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.broker.coordinators.gates.gated_topic import GatedTopic, LeaderAnswer
+import pytest
+
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.effective_config import topic_config
+from anabranch.broker.coordinators.gates.gated_topic import GatedTopic, LeaderAnswer, are_held
 from anabranch.broker.metadata.metadata_cache import PartitionImage, TopicImage
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import UNKNOWN
@@ -103,3 +107,21 @@ def test_deleted_ahead_returns_log_starts_beyond_the_commit() -> None:
     committed = {0: 6, 1: 5, 2: UNKNOWN, 3: UNKNOWN}
     assert topic.deleted_ahead(range(4), committed.__getitem__) == {0: 7}, "3 has not been asked about"
     assert topic.deleted_ahead([0], lambda _: UNKNOWN) == {0: 7}
+
+
+@pytest.mark.parametrize(
+    ("properties", "ungenerated", "generated"),
+    [
+        ({}, False, True),
+        ({"reshard.legacy.producers": "verify"}, True, True),
+        ({"reshard.legacy.producers": "verify", "enable.ordered.delivery": "false"}, False, False),
+        ({"reshard.legacy.consumers": "gate", "enable.ordered.delivery": "false"}, True, True),
+        ({"reshard.legacy.consumers": "ignore"}, False, False),
+    ],
+)
+def test_configuration_and_generations_select_the_gated_topics(
+    properties: dict[str, str], ungenerated: bool, generated: bool
+) -> None:
+    config = topic_config(BrokerSettings(), properties)
+    assert are_held(config, has_generations=False) is ungenerated
+    assert are_held(config, has_generations=True) is generated
