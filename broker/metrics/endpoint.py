@@ -17,8 +17,10 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from anabranch.broker.metrics.family import COUNTER, Samples
 from anabranch.broker.metrics.histogram import Histogram
-from anabranch.broker.metrics.readings import COUNTER, FAMILIES, Reading, Samples, WatchedNode
+from anabranch.broker.metrics.node_families import FAMILIES
+from anabranch.broker.metrics.readings import Reading, WatchedNode
 from anabranch.protocol.host_port import connectable, format_host_port
 
 if TYPE_CHECKING:

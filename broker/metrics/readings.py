@@ -1,7 +1,6 @@
-"""The metrics of a node: names, help texts, and the functions that read their values at each scrape.
+"""The functions that read the values of a node's metrics at each scrape.
 
-Values come from the node's state where possible, without separate counters; a scrape visits each partition once.
-`FAMILIES` is the complete list, and docs/metrics.md documents each (`tests/broker/metrics/test_readings.py`). Most
+Values come from the node's state where possible, without separate counters; a scrape visits each partition once. Most
 metrics have topics as labels but not partitions, which would be too many time series.
 """
 
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from anabranch.broker.coordinators.classic_groups.group_state import DEAD, GroupState
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroupState
 from anabranch.broker.coordinators.transactions.transactional_id import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
+from anabranch.broker.metrics.family import Samples
 from anabranch.broker.metrics.fences import FenceDurations
 from anabranch.broker.metrics.histogram import Histogram
 from anabranch.broker.metrics.pulse import LoopLatencyProbe
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.partition import Partition
     from anabranch.controller.state import ClusterState
 
-Samples = Iterable[tuple[Mapping[str, str], float | Histogram]]
+LAGS_MAX: Final = 1000
+"""The most partitions in `group_partition_lag`: each is a time series."""
 
 
 class WatchedNode:
@@ -120,26 +121,6 @@ class Reading:
         self.is_broker = node.settings.is_broker
         self.controller = None if node.controller is None else node.controller.state
         self.replicas = ReplicaCounts.of(list(node.services.replicas.partitions()) if self.is_broker else ())
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric; `read` returns a value, or one for each set of labels."""
-
-    name: str
-    kind: str
-    help: str
-    read: Callable[[Reading], float | Histogram | Samples]
-
-    @property
-    def full_name(self) -> str:
-        """The metric's name with the prefix `anabranch_`."""
-        return f"anabranch_{self.name}"
-
-    def samples(self, reading: Reading) -> Samples:
-        """Read the values with their labels."""
-        found = self.read(reading)
-        return [({}, found)] if isinstance(found, int | float | Histogram) else found
 
 
 def by_topic(counts: Mapping[str, float]) -> Samples:
@@ -286,131 +267,3 @@ def isr_expansions(reading: Reading) -> int:
 def refused_batches(reading: Reading) -> Samples:
     """The number of batches refused with INVALID_PARTITION_METADATA, by topic."""
     return by_topic(reading.services.replicas.refused_batches) if reading.is_broker else []
-
-
-GAUGE: Final = "gauge"
-COUNTER: Final = "counter"
-HISTOGRAM: Final = "histogram"
-LAGS_MAX: Final = 1000
-"""The most partitions in `group_partition_lag`: each is a time series."""
-FAMILIES: Final[tuple[Family, ...]] = (
-    Family("brokers", GAUGE, "Live brokers in the node's metadata.", lambda r: len(r.services.metadata.image.brokers)),
-    Family(
-        "controller_active", GAUGE, "1 on the node that is the active controller.", lambda r: int(bool(r.controller))
-    ),
-    Family("controller_epoch", GAUGE, "The newest controller epoch in the node's metadata.", controller_epoch),
-    Family("partitions_led", GAUGE, "Partitions that the broker leads.", lambda r: r.replicas.led),
-    Family("partitions_followed", GAUGE, "Partitions that the broker follows.", lambda r: r.replicas.followed),
-    Family(
-        "partitions_under_replicated",
-        GAUGE,
-        "Partitions that the broker leads and that have replicas out of sync.",
-        lambda r: r.replicas.under_replicated,
-    ),
-    Family(
-        "partitions_under_min_isr",
-        GAUGE,
-        "Partitions that the broker leads and that have fewer than min.insync.replicas in sync.",
-        lambda r: r.replicas.under_min_isr,
-    ),
-    Family("partitions_offline", GAUGE, "Partitions without a leader; only the active controller reports it.", offline),
-    Family("isr_shrinks_total", COUNTER, "Replicas that the broker, as leader, removed from an ISR.", isr_shrinks),
-    Family("isr_expansions_total", COUNTER, "Replicas that the broker, as leader, added to an ISR.", isr_expansions),
-    Family(
-        "topic_log_size_bytes",
-        GAUGE,
-        "Size of the broker's logs of a topic.",
-        lambda r: by_topic(r.replicas.size_bytes),
-    ),
-    Family(
-        "topic_log_end_offset",
-        GAUGE,
-        "Sum of the log end offsets of the partitions of a topic that the broker leads.",
-        lambda r: by_topic(r.replicas.end_offsets),
-    ),
-    Family("groups", GAUGE, "Consumer groups that the broker coordinates, by state.", groups),
-    Family(
-        "group_lag",
-        GAUGE,
-        "Lag of a group in a topic: high watermarks minus committed offsets, summed over partitions.",
-        lambda r: group_lags(r, sum),
-    ),
-    Family(
-        "group_lag_max",
-        GAUGE,
-        "Lag of a group in the topic's partition with the largest lag.",
-        lambda r: group_lags(r, max),
-    ),
-    Family(
-        "group_partition_lag",
-        GAUGE,
-        "Lag of a group by partition, for the partitions with the largest lags.",
-        partition_lags,
-    ),
-    Family("transactions_open", GAUGE, "Open transactions that the broker coordinates, by state.", open_transactions),
-    Family("connections", GAUGE, "Connections to the node.", lambda r: r.node.server.connection_count),
-    Family("requests_total", COUNTER, "Requests received, by API.", requests),
-    Family(
-        "request_seconds",
-        HISTOGRAM,
-        "Time from reading a request to its response.",
-        lambda r: by_api(r.requests.total_s),
-    ),
-    Family(
-        "request_work_seconds",
-        HISTOGRAM,
-        "Processing time of a request, without the time in purgatory.",
-        lambda r: by_api(r.requests.work_s),
-    ),
-    Family("request_errors_total", COUNTER, "Error codes in responses, at any level, by API.", errors),
-    Family("client_requests_total", COUNTER, "Responses sent, by client id.", client_requests),
-    Family("client_bytes_total", COUNTER, "Bytes of records produced and fetched, by client id.", client_bytes),
-    Family(
-        "loop_delay_seconds", HISTOGRAM, "Scheduling delay of the node's event loop.", lambda r: r.pulse.loop_delay_s
-    ),
-    Family("zookeeper_seconds", HISTOGRAM, "Latency of ZooKeeper reads.", lambda r: r.pulse.zookeeper_s),
-    Family("received_bytes_total", COUNTER, "Bytes read from connections.", lambda r: r.node.server.received_bytes),
-    Family("sent_bytes_total", COUNTER, "Bytes written to connections.", lambda r: r.node.server.sent_bytes),
-    Family("throttled_requests_total", COUNTER, "Requests throttled by a quota.", throttled_requests),
-    Family("throttled_seconds_total", COUNTER, "Sum of throttle times.", throttled_s),
-    Family("topic_generation", GAUGE, "The published generation of a topic: the number of its resizes.", generations),
-    Family(
-        "reshard_planned_total", COUNTER, "Resizes planned by this node as controller.", lambda r: r.resizes.planned
-    ),
-    Family(
-        "reshard_published_total",
-        COUNTER,
-        "Resizes published by this node as controller.",
-        lambda r: r.resizes.published,
-    ),
-    Family(
-        "reshard_plan_age_seconds",
-        GAUGE,
-        "Age of the plan of a topic's current resize, since the last controller election at most.",
-        plan_ages,
-    ),
-    Family(
-        "reshard_fence_seconds",
-        HISTOGRAM,
-        "How long the broker refused produce requests to a partition during a resize.",
-        lambda r: r.fences.lengths_s,
-    ),
-    Family(
-        "reshard_fenced_partitions",
-        GAUGE,
-        "Partitions that refuse produce requests during a resize.",
-        lambda r: r.fences.closed,
-    ),
-    Family(
-        "reshard_draining_partitions",
-        GAUGE,
-        "Retiring partitions that the broker leads.",
-        lambda r: r.replicas.draining,
-    ),
-    Family(
-        "reshard_refused_batches_total",
-        COUNTER,
-        "Batches refused because their generation is not the partition's.",
-        refused_batches,
-    ),
-)

@@ -5,38 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from anabranch.audit.audit_snapshot import AuditSnapshot
 from anabranch.broker.metrics.endpoint import Endpoint, FamilySamples
+from anabranch.broker.metrics.family import COUNTER, GAUGE, HISTOGRAM, Family
 from anabranch.broker.metrics.histogram import Histogram
-from anabranch.broker.metrics.readings import COUNTER, GAUGE, HISTOGRAM, Samples
 from anabranch.spark_jobs.tallies import HandOff
 from anabranch.spark_jobs.verdict import COUNTED, EVENTS, KINDS
 
 SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric of an audit."""
-
-    name: str
-    kind: str
-    help: str
-    read: Callable[[AuditSnapshot], Samples]
-
-    @property
-    def full_name(self) -> str:
-        """The metric's name with its prefix, as Prometheus stores it."""
-        return f"anabranch_audit_{self.name}"
-
-
-def one(value: float) -> Samples:
-    """A value without additional labels."""
-    return [({}, value)]
 
 
 def hand_offs(snapshot: AuditSnapshot) -> Iterator[tuple[Mapping[str, str], Histogram]]:
@@ -54,82 +33,82 @@ def newest(hand_offs: Iterable[HandOff]) -> float:
     return max((found.ended_ms / 1000 for found in hand_offs), default=0.0)
 
 
-FAMILIES: Final = (
+FAMILIES: Final[tuple[Family[AuditSnapshot], ...]] = (
     Family(
-        "deliveries_total",
+        "audit_deliveries_total",
         COUNTER,
         "Deliveries judged, by verdict.",
         lambda snapshot: [({"what": name}, snapshot.judgement.get(name, 0)) for name in COUNTED if name != EVENTS],
     ),
     Family(
-        "violations",
+        "audit_violations",
         GAUGE,
         "Violations, by kind. Records that count as lost may still be delivered.",
         lambda snapshot: [({"kind": kind}, snapshot.judgement.get(kind, 0)) for kind in KINDS],
     ),
-    Family("keys", GAUGE, "Keys with at least one delivery.", lambda snapshot: one(snapshot.judgement.get("keys", 0))),
+    Family("audit_keys", GAUGE, "Keys with at least one delivery.", lambda snapshot: snapshot.judgement.get("keys", 0)),
     Family(
-        "forgotten_keys_total",
+        "audit_forgotten_keys_total",
         COUNTER,
         "Keys without deliveries for so long that the audit has forgotten them.",
-        lambda snapshot: one(snapshot.judgement.get("forgotten", 0)),
+        lambda snapshot: snapshot.judgement.get("forgotten", 0),
     ),
     Family(
-        "waiting_records",
+        "audit_waiting_records",
         GAUGE,
         "Stored records that are not delivered yet, over all groups (with --expect).",
-        lambda snapshot: one(snapshot.judgement.get("waiting", 0)),
+        lambda snapshot: snapshot.judgement.get("waiting", 0),
     ),
     Family(
-        "passed_records",
+        "audit_passed_records",
         GAUGE,
         "Undelivered records whose group has delivered later records of the partition.",
-        lambda snapshot: one(snapshot.judgement.get("passed", 0)),
+        lambda snapshot: snapshot.judgement.get("passed", 0),
     ),
     Family(
-        "records_total",
+        "audit_records_total",
         COUNTER,
         "Records read by the audit since it started.",
-        lambda snapshot: one(snapshot.records),
+        lambda snapshot: snapshot.records,
     ),
     Family(
-        "behind_records",
+        "audit_behind_records",
         GAUGE,
         "Records of the audit topic that are not judged.",
-        lambda snapshot: one(snapshot.behind),
+        lambda snapshot: snapshot.behind,
     ),
     Family(
-        "delivered_timestamp_seconds",
+        "audit_delivered_timestamp_seconds",
         GAUGE,
         "The time of the newest judged delivery.",
-        lambda snapshot: one(snapshot.delivered_ms / 1000),
+        lambda snapshot: snapshot.delivered_ms / 1000,
     ),
     Family(
-        "batches_total", COUNTER, "Batches since the start of the audit.", lambda snapshot: one(len(snapshot.progress))
+        "audit_batches_total", COUNTER, "Batches since the start of the audit.", lambda snapshot: len(snapshot.progress)
     ),
     Family(
-        "batch_seconds",
+        "audit_batch_seconds",
         GAUGE,
         "Duration of the newest batch.",
-        lambda snapshot: one(snapshot.progress[-1].duration_ms / 1000 if snapshot.progress else 0.0),
+        lambda snapshot: snapshot.progress[-1].duration_ms / 1000 if snapshot.progress else 0.0,
     ),
     Family(
-        "state_bytes",
+        "audit_state_bytes",
         GAUGE,
         "Memory of Spark's state stores.",
-        lambda snapshot: one(snapshot.progress[-1].state_bytes if snapshot.progress else 0),
+        lambda snapshot: snapshot.progress[-1].state_bytes if snapshot.progress else 0,
     ),
     Family(
-        "hand_off_seconds",
+        "audit_hand_off_seconds",
         HISTOGRAM,
         "From the last delivery of moved keys in the old partitions to the first in the new one.",
         hand_offs,
     ),
     Family(
-        "hand_off_timestamp_seconds",
+        "audit_hand_off_timestamp_seconds",
         GAUGE,
         "The end of the newest hand-off.",
-        lambda snapshot: one(newest(snapshot.hand_offs)),
+        lambda snapshot: newest(snapshot.hand_offs),
     ),
 )
 
@@ -137,7 +116,7 @@ FAMILIES: Final = (
 def families(snapshot: AuditSnapshot) -> Iterator[FamilySamples]:
     """All families with their current values."""
     for family in FAMILIES:
-        samples = (({"topic": snapshot.topic, **labels}, value) for labels, value in family.read(snapshot))
+        samples = (({"topic": snapshot.topic, **labels}, value) for labels, value in family.samples(snapshot))
         yield family.full_name, family.kind, family.help, samples
 
 

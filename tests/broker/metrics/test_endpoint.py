@@ -11,7 +11,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from anabranch.broker.metrics import endpoint as module
 from anabranch.broker.metrics.endpoint import HEAD_BYTES_MAX, Endpoint
-from anabranch.broker.metrics.readings import FAMILIES, GAUGE, Family, Reading
+from anabranch.broker.metrics.family import GAUGE, Family
+from anabranch.broker.metrics.node_families import FAMILIES
+from anabranch.broker.metrics.readings import Reading
 from anabranch.cluster.in_process import Cluster
 from tests.broker.metrics.scraping import exchange, get, scrape
 

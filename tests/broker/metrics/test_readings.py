@@ -12,14 +12,13 @@ from pathlib import Path
 
 from anabranch import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from anabranch.broker.metrics.endpoint import Endpoint
-from anabranch.broker.metrics.readings import COUNTER, FAMILIES
+from anabranch.broker.metrics.node_families import FAMILIES
 from anabranch.broker.quotas.client_quotas import PRODUCE
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol import linear_hashing
 from tests.broker.metrics.scraping import Scrape, scrape
 
 DASHBOARD = Path(__file__).parents[3] / "docs/grafana.json"
-PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 TOPIC = "t"
 REPLICAS = 3
 
@@ -245,21 +244,6 @@ async def test_groups_transactions_and_quotas_are_measured() -> None:
 
 
 STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-
-def test_metric_names_follow_prometheus_conventions() -> None:
-    """Counters end in _total, units are base units and last, and every metric has a help line."""
-    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
-    for family in FAMILIES:
-        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", family.name), family.name
-        assert family.name.endswith("_total") == (family.kind == COUNTER), family.name
-        assert not re.search(r"_(ms|millis|kb|count)(_|$)", family.name), family.name
-        assert family.help.endswith("."), family.name
-
-
-def test_documentation_names_every_metric() -> None:
-    named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
-    assert {family.name for family in FAMILIES} <= named
 
 
 def has_what_is_shown(seen: Scrape) -> None:
