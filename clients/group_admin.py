@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.clients import group_offsets
 from anabranch.clients.network import Network
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -19,13 +20,8 @@ from anabranch.protocol.apis.consumer_group_describe import (
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse, WithheldTopic
 from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
-from anabranch.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from anabranch.protocol.apis.offset_commit import OffsetCommitResponse
+from anabranch.protocol.apis.offset_fetch import OffsetFetchResponse
 from anabranch.protocol.consumer_protocol import assigned_partitions
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -191,17 +187,11 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:
     """Return every committed offset of the group: partition -> the offset of the next record to read."""
-    group = OffsetFetchRequestGroup(group_id=group_id, topics=None)
-    request = OffsetFetchRequest(group_id=group_id, topics=None, groups=[group])
-    response: OffsetFetchResponse = await network.call_coordinator(group_id, request, _fetch_error)
-    _check(_fetch_error(response), group_id)
-    topics = response.groups[0].topics if response.groups else response.topics
-    return {
-        TopicPartition(topic.name, row.partition_index): row.committed_offset
-        for topic in topics
-        for row in topic.partitions
-        if row.committed_offset >= 0
-    }
+    request = group_offsets.fetch_request(group_id, None)
+    response: OffsetFetchResponse = await network.call_coordinator(group_id, request, group_offsets.fetch_error)
+    _check(group_offsets.fetch_error(response), group_id)
+    rows = group_offsets.fetched_rows(response)
+    return {partition: row.committed_offset for partition, row in rows if row.committed_offset >= 0}
 
 
 async def commit_offsets(network: Network, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -214,22 +204,9 @@ async def commit_each(
     network: Network, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ErrorCode]:
     """Set the committed offsets of a group without members. Returns the outcome of each partition."""
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for partition, offset in sorted(offsets.items()):
-        row = OffsetCommitRequestPartition(
-            partition_index=partition.partition, committed_offset=offset, committed_metadata=""
-        )
-        topics.setdefault(partition.topic, []).append(row)
-    request = OffsetCommitRequest(
-        group_id=group_id,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
-    )
-    response: OffsetCommitResponse = await network.call_coordinator(group_id, request, _commit_error)
-    return {
-        TopicPartition(topic.name, answer.partition_index): ErrorCode(answer.error_code)
-        for topic in response.topics
-        for answer in topic.partitions
-    }
+    request = group_offsets.commit_request(group_id, offsets)
+    response: OffsetCommitResponse = await network.call_coordinator(group_id, request, group_offsets.first_commit_error)
+    return group_offsets.commit_errors(response)
 
 
 async def delete_group(network: Network, group_id: str) -> None:
@@ -242,16 +219,6 @@ async def delete_group(network: Network, group_id: str) -> None:
 
 def _withheld(topics: Sequence[WithheldTopic]) -> dict[TopicPartition, str]:
     return {TopicPartition(topic.name, one.partition_index): one.reason for topic in topics for one in topic.partitions}
-
-
-def _fetch_error(response: object) -> int:
-    code: int = response.groups[0].error_code if response.groups else response.error_code  # type: ignore[attr-defined]
-    return code
-
-
-def _commit_error(response: object) -> int:
-    rows = [row.error_code for topic in response.topics for row in topic.partitions]  # type: ignore[attr-defined]
-    return next((code for code in rows if code != ErrorCode.NONE), ErrorCode.NONE)
 
 
 def _check(error_code: int, about: str) -> None:

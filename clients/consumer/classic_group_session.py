@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from anabranch.clients import group_offsets
 from anabranch.clients.clock import elapsed_clock
 from anabranch.clients.consumer.classic_group_membership import (
     Assigned,
@@ -29,25 +30,9 @@ from anabranch.clients.consumer.classic_group_membership import (
 )
 from anabranch.clients.metadata import ClusterMetadata, Topic
 from anabranch.clients.network import GROUP, JOIN, POSITIONS, Network
-from anabranch.protocol.apis.consumer_group_position import (
-    ConsumerGroupPositionRequest,
-    ConsumerGroupPositionRequestPartition,
-    ConsumerGroupPositionRequestTopic,
-    ConsumerGroupPositionResponse,
-)
-from anabranch.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from anabranch.protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
+from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionResponse
+from anabranch.protocol.apis.offset_commit import OffsetCommitResponse
+from anabranch.protocol.apis.offset_fetch import OffsetFetchResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -224,36 +209,21 @@ class ClassicGroupSession:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""
         self.check_not_lost()
         identity = self._identity()
-        request = OffsetCommitRequest(
-            group_id=self.membership.group_id,
-            generation_id_or_member_epoch=self.membership.generation,
+        request = group_offsets.commit_request(
+            self.membership.group_id,
+            offsets,
+            leader_epoch_of=self._network.metadata.leader_epoch,
+            generation=self.membership.generation,
             member_id=self.membership.member_id,
-            group_instance_id=self.membership.instance_id,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=index,
-                            committed_offset=offset,
-                            committed_leader_epoch=self._network.metadata.leader_epoch(topic, index),
-                            committed_metadata="",
-                        )
-                        for index, offset in rows
-                    ],
-                )
-                for topic, rows in _group_by_topic(offsets).items()
-            ],
+            instance_id=self.membership.instance_id,
         )
-        response: OffsetCommitResponse = await self._call(request, _first_commit_error)
-        for topic in response.topics:
-            for row in topic.partitions:
-                code = ErrorCode(row.error_code)
-                if code is ErrorCode.NONE:
-                    continue
-                if code in CONVERSATION:
-                    self._on_response_code(code, identity)
-                raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
+        response: OffsetCommitResponse = await self._call(request, group_offsets.first_commit_error)
+        for partition, code in group_offsets.commit_errors(response).items():
+            if code is ErrorCode.NONE:
+                continue
+            if code in CONVERSATION:
+                self._on_response_code(code, identity)
+            raise KafkaError(code, f"commit of {partition}")
         log.debug("%s has committed %s", self.membership.describe(), offsets)
         self.commits += 1
 
@@ -264,30 +234,13 @@ class ClassicGroupSession:
         """
         if not partitions:
             return {}
-        by_topic = _group_by_topic(dict.fromkeys(partitions, 0))
-        group = self.membership.group_id
-        request = OffsetFetchRequest(
-            group_id=group,
-            topics=[
-                OffsetFetchRequestTopic(name=topic, partition_indexes=[index for index, _ in rows])
-                for topic, rows in by_topic.items()
-            ],
-            groups=[
-                OffsetFetchRequestGroup(
-                    group_id=group,
-                    topics=[
-                        OffsetFetchRequestTopics(name=topic, partition_indexes=[index for index, _ in rows])
-                        for topic, rows in by_topic.items()
-                    ],
-                )
-            ],
-            require_stable=True,
-        )
+        request = group_offsets.fetch_request(self.membership.group_id, partitions, require_stable=True)
 
         async def once() -> dict[TopicPartition, int]:
-            response: OffsetFetchResponse = await self._call(request, _fetch_error)
-            offsets = _offsets_in(response)
-            self._network.await_epochs(_epochs_in(response))
+            response: OffsetFetchResponse = await self._call(request, group_offsets.fetch_error)
+            offsets = _stable_offsets(response)
+            epochs = {one: row.committed_leader_epoch for one, row in group_offsets.fetched_rows(response)}
+            self._network.await_epochs(epochs)
             return offsets
 
         return await self._network.retry(once)
@@ -310,22 +263,11 @@ class ClassicGroupSession:
 
         Returns an empty result as soon as the group rebalances, and updates the membership.
         """
-        request = ConsumerGroupPositionRequest(
-            group_id=self.membership.group_id,
-            generation_id=self.membership.generation,
+        request = group_offsets.position_request(
+            self.membership.group_id,
+            awaited,
+            generation=self.membership.generation,
             member_id=self.membership.member_id,
-            topics=[
-                ConsumerGroupPositionRequestTopic(
-                    topic=topic,
-                    partitions=[
-                        ConsumerGroupPositionRequestPartition(
-                            partition=index, need_position=True, position=-1, awaited_offset=offset
-                        )
-                        for index, offset in rows
-                    ],
-                )
-                for topic, rows in _group_by_topic(awaited).items()
-            ],
             max_wait_ms=max_wait_ms,
         )
         identity = self._identity()
@@ -441,45 +383,17 @@ def topic_shape(topic: Topic) -> TopicShape:
     return TopicShape(topic.generation, frozenset(topic.partitions), topic.topic_id)
 
 
-def _offsets_in(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
-    topics: Sequence[Any] = response.groups[0].topics if response.groups else response.topics
+def _stable_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
-    for topic in topics:
-        for row in topic.partitions:
-            if row.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                continue
-            if row.error_code != ErrorCode.NONE:
-                raise KafkaError(ErrorCode(row.error_code), f"offset of {topic.name}-{row.partition_index}")
-            found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
+    for partition, row in group_offsets.fetched_rows(response):
+        if row.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            continue
+        if row.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(row.error_code), f"offset of {partition}")
+        found[partition] = row.committed_offset
     return found
-
-
-def _epochs_in(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
-    """Return the leader epochs with which offsets were committed."""
-    topics: Sequence[Any] = response.groups[0].topics if response.groups else response.topics
-    return {
-        TopicPartition(topic.name, row.partition_index): row.committed_leader_epoch
-        for topic in topics
-        for row in topic.partitions
-    }
 
 
 def _top_level(response: Any) -> int:
     code: int = response.error_code
     return code
-
-
-def _first_commit_error(response: OffsetCommitResponse) -> int:
-    codes = (row.error_code for topic in response.topics for row in topic.partitions)
-    return next((code for code in codes if code != ErrorCode.NONE), ErrorCode.NONE)
-
-
-def _fetch_error(response: OffsetFetchResponse) -> int:
-    return response.groups[0].error_code if response.groups else response.error_code
-
-
-def _group_by_topic(values: Mapping[TopicPartition, int]) -> dict[str, list[tuple[int, int]]]:
-    grouped: dict[str, list[tuple[int, int]]] = {}
-    for partition, value in sorted(values.items()):
-        grouped.setdefault(partition.topic, []).append((partition.partition, value))
-    return grouped

@@ -11,22 +11,12 @@ from typing import Any
 import pytest
 
 from anabranch import Consumer, Producer, TopicPartition
+from anabranch.clients import group_offsets
 from anabranch.clients.consumer.classic_group_membership import State
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.metadata import NO_LEADER
 from anabranch.clients.network import Network
 from anabranch.cluster.in_process import Cluster
-from anabranch.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from anabranch.protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import (
     GROUP,
@@ -281,7 +271,11 @@ async def test_member_uses_no_leader_that_is_older_than_the_committed_epoch() ->
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
             await send(producer, admin, 5)
         network = admin._network
-        await network.call_coordinator(GROUP, commit_of(offset=3, leader_epoch=1), lambda _: ErrorCode.NONE)
+        await network.call_coordinator(
+            GROUP,
+            group_offsets.commit_request(GROUP, {WHERE: 3}, leader_epoch_of=lambda *_: 1),
+            lambda _: ErrorCode.NONE,
+        )
         async with consumer_of(cluster) as consumer:
             polled = asyncio.create_task(consumer.getmany(timeout_ms=60_000))
             async with asyncio.timeout(60):
@@ -297,22 +291,10 @@ async def test_member_uses_no_leader_that_is_older_than_the_committed_epoch() ->
         assert await committed_epoch(network) == 1
 
 
-def commit_of(*, offset: int, leader_epoch: int) -> OffsetCommitRequest:
-    """A commit of no member."""
-    row = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=""
-    )
-    topics = [OffsetCommitRequestTopic(name=TOPIC, partitions=[row])]
-    return OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=-1, member_id="", topics=topics)
-
-
 async def committed_epoch(network: Network) -> int:
-    topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
-    request = OffsetFetchRequest(
-        group_id=GROUP, topics=[], groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=topics)], require_stable=True
-    )
-    response: OffsetFetchResponse = await network.call_coordinator(GROUP, request, lambda _: ErrorCode.NONE)
-    epoch: int = response.groups[0].topics[0].partitions[0].committed_leader_epoch
+    request = group_offsets.fetch_request(GROUP, [WHERE], require_stable=True)
+    ((_, row),) = group_offsets.fetched_rows(await network.call_coordinator(GROUP, request, group_offsets.fetch_error))
+    epoch: int = row.committed_leader_epoch
     return epoch
 
 
