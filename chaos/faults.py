@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -59,12 +60,24 @@ def fault(name: str) -> Callable[[Fault], Fault]:
     return enter
 
 
-@fault("kill")
-async def kill(scene: Scene) -> str | None:
+def node_fault(name: str) -> Callable[[Callable[[Scene, int], Awaitable[str | None]]], Fault]:
+    """Register a fault of one node, which the scene chooses."""
+
+    def enter(function: Callable[[Scene, int], Awaitable[str | None]]) -> Fault:
+        @fault(name)
+        @functools.wraps(function)
+        async def of_victim(scene: Scene) -> str | None:
+            victim = await scene.victim()
+            return None if victim is None else await function(scene, victim)
+
+        return of_victim
+
+    return enter
+
+
+@node_fault("kill")
+async def kill(scene: Scene, victim: int) -> str | None:
     """SIGKILL a node, and start it again before or after the others have noticed."""
-    victim = await scene.victim()
-    if victim is None:
-        return None
     return await _kill(scene, victim)
 
 
@@ -101,12 +114,9 @@ async def kill_two(scene: Scene) -> str | None:
     return f"nodes {victims}"
 
 
-@fault("stop in order")
-async def stop_in_order(scene: Scene) -> str | None:
+@node_fault("stop in order")
+async def stop_in_order(scene: Scene, victim: int) -> str | None:
     """SIGTERM a broker, which moves its leaderships away first."""
-    victim = await scene.victim()
-    if victim is None:
-        return None
     with hands_on(scene, victim):
         await scene.cluster.front.actions.stop(victim)
         await asyncio.sleep(scene.rng.random())
@@ -114,12 +124,9 @@ async def stop_in_order(scene: Scene) -> str | None:
     return f"node {victim}"
 
 
-@fault("freeze")
-async def freeze(scene: Scene) -> str | None:
+@node_fault("freeze")
+async def freeze(scene: Scene, victim: int) -> str | None:
     """SIGSTOP and SIGCONT a node, for which no time seems to pass."""
-    victim = await scene.victim()
-    if victim is None:
-        return None
     actions = scene.cluster.front.actions
     with hands_on(scene, victim):
         pause = scene.pause()
@@ -132,12 +139,9 @@ async def freeze(scene: Scene) -> str | None:
     return f"node {victim} for {pause:.1f} s"
 
 
-@fault("expire a session")
-async def expire_session(scene: Scene) -> str | None:
+@node_fault("expire a session")
+async def expire_session(scene: Scene, victim: int) -> str | None:
     """End the ZooKeeper session of a live node."""
-    victim = await scene.victim()
-    if victim is None:
-        return None
     with hands_on(scene, victim):
         try:
             await scene.cluster.front.actions.expire_session(victim)
@@ -194,23 +198,17 @@ async def drop(scene: Scene) -> str | None:
     return await _ruled(scene, [Rule(link=(f"{one}:{other}",), hold=True)], scene.pause())
 
 
-@fault("isolate")
-async def isolate(scene: Scene) -> str | None:
+@node_fault("isolate")
+async def isolate(scene: Scene, victim: int) -> str | None:
     """Cut a node off from all nodes and clients; only ZooKeeper still reaches it."""
-    chosen = await scene.victim()
-    if chosen is None:
-        return None
-    return await _ruled(scene, _all_of(chosen, hold=True), scene.pause())
+    return await _ruled(scene, _all_of(victim, hold=True), scene.pause())
 
 
-@fault("delay a node")
-async def delay(scene: Scene) -> str | None:
+@node_fault("delay a node")
+async def delay(scene: Scene, victim: int) -> str | None:
     """Delay all requests to a node, and all between it and other nodes."""
-    chosen = await scene.victim()
-    if chosen is None:
-        return None
     by_ms = float(scene.rng.randrange(50, 500))
-    return await _ruled(scene, _all_of(chosen, delay_ms=(by_ms,)), scene.pause())
+    return await _ruled(scene, _all_of(victim, delay_ms=(by_ms,)), scene.pause())
 
 
 @fault("hold AlterPartition")
@@ -275,22 +273,16 @@ async def crash_sharer(scene: Scene) -> str | None:
     return None if scene.shared is None else scene.shared.crash(scene.rng)
 
 
-@fault("break connections")
-async def break_connections(scene: Scene) -> str | None:
+@node_fault("break connections")
+async def break_connections(scene: Scene, victim: int) -> str | None:
     """Close each connection to a node at its next request, before or after the work; it may be opened again."""
-    victim = await scene.victim()
-    if victim is None:
-        return None
     when = scene.rng.choice(("before", "after"))
     return await _ruled(scene, _all_of(victim, disconnect=when), min(scene.pause(), 1.0))
 
 
-@fault("lose ZooKeeper")
-async def lose_zookeeper_connection(scene: Scene) -> str | None:
+@node_fault("lose ZooKeeper")
+async def lose_zookeeper_connection(scene: Scene, victim: int) -> str | None:
     """Cut a node off from ZooKeeper, for shorter or longer than its session timeout."""
-    victim = await scene.victim()
-    if victim is None:
-        return None
     actions, pause = scene.cluster.front.actions, scene.rng.choice(LOST_S)
     await actions.suspend_session(victim)
     try:
@@ -301,12 +293,9 @@ async def lose_zookeeper_connection(scene: Scene) -> str | None:
     return f"node {victim} for {pause:.1f} s"
 
 
-@fault("slow ZooKeeper")
-async def slow_zookeeper(scene: Scene) -> str | None:
+@node_fault("slow ZooKeeper")
+async def slow_zookeeper(scene: Scene, victim: int) -> str | None:
     """Delay the traffic between a node and ZooKeeper, or let none of it arrive, while the connection stays open."""
-    victim = await scene.victim()
-    if victim is None:
-        return None
     links, pause = scene.cluster.zookeeper_links, scene.rng.choice(LOST_S)
     assert links is not None, "nodes with agents have such links"
     kind: Kind = scene.rng.choice(("drop", "delay"))
@@ -360,7 +349,7 @@ def _quorum_whole(scene: Scene) -> bool:
 
 @fault("crash the controller at a step")
 async def crash_at_step(scene: Scene) -> str | None:
-    """Elect a controller that is killed at a chosen step, and resize the topic."""
+    """Elect a controller that is killed at a victim step, and resize the topic."""
     spares = scene.free([one for one in scene.cluster.nodes if one >= FIRST_CONTROLLER_ID])
     if not spares:
         return None
