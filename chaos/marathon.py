@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
-import signal
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,11 +22,10 @@ from typing import Final
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.chaos.audit_companion import AuditCompanionProcess, forget_audit, partitions
 from anabranch.chaos.ledger import Ledger
+from anabranch.chaos.marathon_faults import FAULTS, lane_of
 from anabranch.clients.clock import wall_clock_ms
-from anabranch.cluster import zookeeper_sessions
 from anabranch.cluster.ensemble import LocalEnsemble
 from anabranch.cluster.processes import ProcessCluster
-from anabranch.cluster.zookeeper_sessions import NoSession
 from anabranch.protocol.errors import KafkaError
 from anabranch.report.timeline import Moment
 
@@ -50,8 +47,6 @@ PROPERTIES: Final = {
     "group.min.session.timeout.ms": "3000",
     "auto.create.topics.enable": "false",
 }
-LANES: Final = {"SIGKILL": "kill", "SIGSTOP": "freeze"}
-"""The first word of a fault -> its lane in a timeline."""
 Say = Callable[[str], None]
 
 
@@ -237,52 +232,16 @@ class Runner:
     async def disturb(self) -> None:
         """Inject a fault after each further share of the stored records; killed processes are restarted first."""
         rng = self.chance("faults")
-        faults: dict[str, Callable[[random.Random], Awaitable[bool]]] = {
-            "SIGKILL of a broker": self._kill_broker,
-            "SIGKILL of the active controller": self._kill_controller,
-            "a ZooKeeper session expired": self._expire,
-            "SIGSTOP of a broker": self._freeze,
-            "a reader crashed": self._crash_reader,
-        }
+        faults = FAULTS | {"a reader crashed": self._crash_reader}
         while self.faults.total() < self.course.faults:
             await self._reached(self.course.records * (self.faults.total() + 0.3) / self.course.faults)
             await asyncio.sleep(rng.uniform(0, 1))
             name, started_ms = rng.choice(list(faults)), wall_clock_ms()
-            if await asyncio.shield(asyncio.ensure_future(faults[name](rng))):
+            if await asyncio.shield(asyncio.ensure_future(faults[name](self.cluster, rng))):
                 self.faults[name] += 1
-                self.moments.append(Moment(started_ms, _lane(name), name, name))
+                self.moments.append(Moment(started_ms, lane_of(name), name, name))
 
-    async def _kill_broker(self, rng: random.Random) -> bool:
-        return await self._kill(rng, rng.choice(self.cluster.brokers).node_id)
-
-    async def _kill_controller(self, rng: random.Random) -> bool:
-        active = await zookeeper_sessions.active_controller(self.cluster.zookeeper)
-        return active in self.cluster.nodes and await self._kill(rng, active)
-
-    async def _kill(self, rng: random.Random, node_id: int) -> bool:
-        await self.cluster.kill(node_id)
-        await asyncio.sleep(rng.uniform(0.2, 4))
-        await self.cluster.restart(node_id)
-        return True
-
-    async def _expire(self, rng: random.Random) -> bool:
-        try:
-            victim = await zookeeper_sessions.session_of(self.cluster.zookeeper, rng.choice(list(self.cluster.nodes)))
-            await zookeeper_sessions.expire(self.cluster.zookeeper, victim)
-        except NoSession:
-            return False
-        return True
-
-    async def _freeze(self, rng: random.Random) -> bool:
-        pid = rng.choice(self.cluster.brokers).pid
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(rng.uniform(1, 8))
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        return True
-
-    async def _crash_reader(self, rng: random.Random) -> bool:
+    async def _crash_reader(self, _: ProcessCluster, rng: random.Random) -> bool:
         task = rng.choice(self.readers)
         return not task.done() and task.cancel()
 
@@ -367,10 +326,6 @@ class Runner:
                 f"{ledger.repeated:>8,} repeated  {len(self.resizes):>4} resizes  {self.faults.total():>4} faults  "
                 f"{ledger.found} anomalies"
             )
-
-
-def _lane(fault: str) -> str:
-    return "client" if "reader" in fault else LANES.get(fault.partition(" ")[0], "controller")
 
 
 def report(outcome: Outcome) -> Iterator[str]:

@@ -139,6 +139,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "a session is a member's, and is seen through it",
         "chaos/: share_session",
     ),
+    "chaos/test_marathon.py": (
+        "processes, kills and ZooKeeper make them",
+        "chaos/: marathon_faults",
+    ),
     "chaos/test_run.py": (
         "what a run consists of needs processes to be seen at work",
         "chaos/: archive clients cluster audit_companion history scene",
