@@ -1,4 +1,4 @@
-"""Reads a cluster's final state: partition states from ZooKeeper, records from the brokers' directories.
+"""Reads a cluster's final state: partition states from ZooKeeper, records and logs from the brokers' directories.
 
 The directories are read as files, after the brokers have ended: the history holds what is on disk, not what a broker
 reports.
@@ -6,7 +6,7 @@ reports.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -96,3 +96,13 @@ def records(place: Place, log: bytes) -> Iterator[Stored]:
                 header.producer_epoch,
                 header.base_sequence + index,
             )
+
+
+def tracebacks(logs: Iterable[Path]) -> Iterator[str]:
+    """Yield unexpected exceptions in the nodes' logs: each is a bug, even without an effect on records."""
+    for path in logs:
+        lines = path.read_text(errors="replace").splitlines()
+        for place, line in enumerate(lines):
+            if line.startswith("Traceback"):
+                end = next((one for one in lines[place + 1 :] if one and not one.startswith(" ")), "")
+                yield f"{path.name}:{place + 1}: {end}"

@@ -13,12 +13,11 @@ import random
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch import Admin, NewTopic
-from anabranch.chaos import archive, checkers, second_opinion
+from anabranch.chaos import archive, judgement
 from anabranch.chaos import share_readers as sharers
 from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.audit_companion import AuditCompanionProcess, moments
@@ -31,7 +30,7 @@ from anabranch.chaos.members import MemberGroup, write_sent
 from anabranch.chaos.plan import Plan
 from anabranch.chaos.scene import Scene
 from anabranch.chaos.share_readers import SharedTopic
-from anabranch.chaos.verdict import SEEN_HERE, Verdict
+from anabranch.chaos.verdict import Verdict
 from anabranch.clients.group_admin import committed_offsets
 from anabranch.cluster.node_process import NodeFailed
 from anabranch.control.actions import ActionRefused
@@ -156,16 +155,18 @@ class ChaosRun:
         if self._companion is not None:
             await self._companion.end(moments(self.fired, self.record.resizes))
         await self._collect()
+        if self._groups:
+            write_sent(self.history.sends, self.cluster.directory / "members" / SENT)
         return Verdict(
             self.plan,
-            [*(f"run: {line}" for line in self.history.failures), *self._judge(), *self._judge_members()],
+            judgement.judge(self.history, self._groups, self._shared),
             self.fired,
             self.record,
             self._now() - self._started_s,
             sum(one.restarts for one in self._readers),
             self._groups,
             self._shared,
-            self._judge_again(),
+            judgement.judge_again(self.history, self._groups),
         )
 
     async def _watched(self, work: Awaitable[None], clients: Iterable[asyncio.Task[None]]) -> None:
@@ -326,54 +327,10 @@ class ChaosRun:
             return
         for node_id in self.cluster.broker_ids:
             await self.cluster.kill(node_id)
-        self.history.failures += self._complaints()
+        self.history.failures += archive.tracebacks(node.log_path for node in self.cluster.nodes.values())
         directories = {one: self.cluster.directory / f"node-{one}" for one in self.cluster.broker_ids}
         led = {place: state for place, state in states.items() if state.leader > 0}
         archive.read_logs(directories, led, self.history)
-
-    def _complaints(self) -> Iterator[str]:
-        """Yield unexpected exceptions in the nodes' logs: each is a bug, even without an effect on records."""
-        for node in self.cluster.nodes.values():
-            lines = node.log_path.read_text(errors="replace").splitlines()
-            for place, line in enumerate(lines):
-                if line.startswith("Traceback"):
-                    end = next((one for one in lines[place + 1 :] if one and not one.startswith(" ")), "")
-                    yield f"{node.log_path.name}:{place + 1}: {end}"
-
-    def _judge(self) -> list[str]:
-        return [
-            f"{name}: {line}"
-            for name, check in checkers.CHECKERS.items()
-            if name.split()[0] in SEEN_HERE
-            for line in check(self.history)
-        ]
-
-    def _merged(self) -> frozenset[str]:
-        """Return the records stored in or after the first generation with fewer partitions."""
-        lineage = self.history.lineage(TOPIC)
-        steps = () if lineage is None else pairwise(lineage.history)
-        first = next((generation for (_, before), (generation, count) in steps if count < before), None)
-        if first is None:
-            return frozenset()
-        found = self.history.stored
-        return frozenset(one.value for one in found if self.history.generation_of(one.place, one.leader_epoch) >= first)
-
-    def _judge_members(self) -> Iterator[str]:
-        merged = self._merged() if self._groups else frozenset()
-        if self._groups:
-            write_sent(self.history.sends, self.cluster.directory / "members" / SENT)
-        for one in self._groups:
-            yield from one.judge(self.history.sends, merged)
-        if self._shared is not None:
-            yield from self._shared.judge()
-
-    def _judge_again(self) -> list[str]:
-        found, merged = second_opinion.judge_again(self.history), self._merged() if self._groups else frozenset()
-        for one in self._groups:
-            sends = [send for send in self.history.sends if send.value not in merged]
-            deliveries = [row for row in one.deliveries if row.value not in merged]
-            found += second_opinion.judge_members(one.name, TOPIC, sends, deliveries)
-        return found
 
 
 async def chaos(

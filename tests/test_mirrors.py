@@ -145,7 +145,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "chaos/test_run.py": (
         "what a run consists of needs processes to be seen at work",
-        "chaos/: archive clients cluster audit_companion history scene",
+        "chaos/: archive clients cluster audit_companion history judgement scene",
     ),
     "spark_jobs/test_work.py": (
         "they need a Spark, and the tests of `tests/spark_jobs` share one",
