@@ -34,6 +34,7 @@ HOT: Final = (
     "clients/consumer/delivery",
     "clients/consumer/progress",
     "clients/producer/accumulator",
+    "clients/producer/producer_record",
     "clients/producer/queues",
     "broker/network/eager_coroutine",
     "broker/network/connection",

@@ -25,7 +25,7 @@ from typing import Final
 from rich.status import Status
 
 from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from benchmarks.peers import running
 from benchmarks.report import Figure, curve, distribution, median, percentile, summary, table, times, working

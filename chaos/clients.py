@@ -19,7 +19,7 @@ from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer
 from anabranch.chaos.history import Callback, Commit, Delivery, Died, History, Place, ReadStart, Send
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.progress import PartitionProgress
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.security import SecurityArguments
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition

@@ -21,7 +21,7 @@ from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.event_runs import EventRuns
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.producer.producer import Producer
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.security import SecurityArguments
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.host_port import format_host_port

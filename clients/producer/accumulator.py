@@ -28,14 +28,8 @@ from anabranch.clients.producer.metrics import ProducerMetrics, Stalls, Statisti
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
 from anabranch.clients.producer.partitioner import Sticky
 from anabranch.clients.producer.producer_identity import Numbering
-from anabranch.clients.producer.queues import (
-    Batch,
-    PartitionQueue,
-    Receipt,
-    Record,
-    TopicQueues,
-    size_of,
-)
+from anabranch.clients.producer.producer_record import Receipt, Record, size_of
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition, not_live, too_few_replicas
 from anabranch.clients.producer.transaction_errors import TransactionAborted
 from anabranch.protocol.errors import ErrorCode, KafkaError

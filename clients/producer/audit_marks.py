@@ -18,7 +18,8 @@ import random
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from anabranch.clients.producer.queues import Batch, Record
+from anabranch.clients.producer.producer_record import Record
+from anabranch.clients.producer.queues import Batch
 from anabranch.protocol import audit
 
 BREAKS_MAX: Final = 16

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from anabranch.clients.producer.accumulator import Accumulator
-from anabranch.clients.producer.queues import Record
+from anabranch.clients.producer.producer_record import Record
 
 
 class SendQueue:

@@ -22,7 +22,8 @@ from anabranch.clients.producer.flow_control import Flush, SendQueue
 from anabranch.clients.producer.metrics import ProducerMetrics, Statistics
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
 from anabranch.clients.producer.partitioner import ClusterView, Partitioner, PartitionerFunction
-from anabranch.clients.producer.queues import Record, RecordMetadata, TopicQueues
+from anabranch.clients.producer.producer_record import Record, RecordMetadata
+from anabranch.clients.producer.queues import TopicQueues
 from anabranch.clients.producer.routes import check_accepted, route_of
 from anabranch.clients.producer.sender import ALL, Sender
 from anabranch.clients.producer.transaction_task import TransactionScope, TransactionTask

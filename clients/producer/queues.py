@@ -15,74 +15,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
+from anabranch.clients.producer.producer_record import Record, RecordMetadata, size_of
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import EVERY_KEY, KeyClass, addressing, key_class
 from anabranch.protocol.records.batch import SEQUENCES
 from anabranch.protocol.records.batch_builder import BatchBuilder
-from anabranch.protocol.records.record import Headers
-from anabranch.protocol.topic_partition import TopicPartition
 
 NO_GENERATION: Final = -1
-RECORD_OVERHEAD_BYTES: Final = 14
-"""Length, attributes, deltas and the lengths of key, value and headers; an upper estimate."""
 PRODUCER_EPOCH_MAX: Final = 32767
 NO_LIMIT: Final = 1 << 62
-
-
-class RecordMetadata(NamedTuple):
-    """The place of a stored record: the result of `send`'s future."""
-
-    topic: str
-    partition: int
-    offset: int
-    """-1 with acks=0, as the leader sends no response then."""
-    timestamp_ms: int
-    """Milliseconds since 1970, set by the producer or, if the topic is configured so, by the broker."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Topic and partition as one value."""
-        return TopicPartition(self.topic, self.partition)
-
-
-class Receipt(Protocol):
-    """The application's handle for a record: an `asyncio.Future`, or anything with these methods."""
-
-    def done(self) -> bool:
-        """Whether the application no longer waits."""
-
-    def set_result(self, result: RecordMetadata, /) -> None:
-        """Report that the record is stored."""
-
-    def set_exception(self, error: Exception, /) -> None:
-        """Fail a record that will not be stored, or has an unknown outcome."""
-
-
-class Record(NamedTuple):
-    """One unsettled record. `order` is unique and rises with every append, so that records sort by age."""
-
-    order: int
-    route: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    timestamp_ms: int
-    receipt: Receipt
-
-
-def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Estimate a record's size in bytes."""
-    size = RECORD_OVERHEAD_BYTES
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
-    for name, content in headers:
-        size += 4 + len(name) + (len(content) if content is not None else 0)
-    return size
 
 
 class Batch:

@@ -28,13 +28,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from anabranch.clients.producer.queues import (
-    Batch,
-    PartitionQueue,
-    Record,
-    TopicQueues,
-    size_of,
-)
+from anabranch.clients.producer.producer_record import Record, size_of
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import KeyClass

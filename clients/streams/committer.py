@@ -21,7 +21,7 @@ from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.producer.producer import Producer
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.producer.transaction_errors import AbortableError, FatalError
 from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anabranch.clients.producer.metrics import ProducerMetrics
     from anabranch.clients.producer.partitioner import ClusterView, Partitioner, StickyPartitioner
     from anabranch.clients.producer.producer import Producer
-    from anabranch.clients.producer.queues import RecordMetadata
+    from anabranch.clients.producer.producer_record import RecordMetadata
     from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, ProducerFenced
     from anabranch.clients.streams.config import StreamsConfig
     from anabranch.clients.streams.serdes import BYTES, JSON, TEXT, Serde, Undecodable
@@ -61,7 +61,7 @@ _HOMES = {
     "Producer": "clients.producer.producer",
     "ProducerFenced": "clients.producer.transaction_errors",
     "ProducerMetrics": "clients.producer.metrics",
-    "RecordMetadata": "clients.producer.queues",
+    "RecordMetadata": "clients.producer.producer_record",
     "Serde": "clients.streams.serdes",
     "SessionWindows": "clients.streams.windows",
     "StickyPartitioner": "clients.producer.partitioner",

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 
 TOPIC = "orders"
 KEYS = 50

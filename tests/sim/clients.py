@@ -16,7 +16,7 @@ from typing import Any, Final
 from anabranch import Admin, Consumer, NewTopic, PartitionKeyRebalanceListener, Producer
 from anabranch.clients.consumer.assignors import ASSIGNORS
 from anabranch.clients.metadata import Topic
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.sim.cluster import SimCluster

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from anabranch import Consumer, Producer
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.topology import Topology

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from anabranch import Producer
 from anabranch.clients.metadata import Topic
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.streams.serdes import JSON
 from anabranch.clients.streams.topology import Topology
 from tests.sim.clients import Operator

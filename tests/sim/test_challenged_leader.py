@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.record import iter_records

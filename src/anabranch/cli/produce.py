@@ -18,7 +18,7 @@ from anabranch.runtime.interruptible import run_interruptible
 
 if TYPE_CHECKING:
     from anabranch import Producer
-    from anabranch.clients.producer.queues import RecordMetadata
+    from anabranch.clients.producer.producer_record import RecordMetadata
     from anabranch.inspect.record_text import LineRecord
 
     Parser = Callable[[bytes], LineRecord]

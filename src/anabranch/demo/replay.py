@@ -16,7 +16,7 @@ from typing import Any
 
 from anabranch.clients.clock import wall_clock_ms
 from anabranch.clients.producer.producer import Producer
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.demo import flights
 
 SLICE_S = 0.02

@@ -8,7 +8,8 @@ from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.drain_order import Drained
-from anabranch.clients.producer.queues import Batch, size_of
+from anabranch.clients.producer.producer_record import size_of
+from anabranch.clients.producer.queues import Batch
 from anabranch.clients.producer.routes import UNKEYED, explicit_route
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage

@@ -16,7 +16,8 @@ from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.audit_marks import AuditMarks
-from anabranch.clients.producer.queues import Batch, Record
+from anabranch.clients.producer.producer_record import Record
+from anabranch.clients.producer.queues import Batch
 from anabranch.protocol import audit
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from anabranch.clients.producer.flow_control import Flush
-from anabranch.clients.producer.queues import Record
+from anabranch.clients.producer.producer_record import Record
 from anabranch.clients.producer.routes import UNKEYED
 from tests.clients.producer.world import Receipt
 

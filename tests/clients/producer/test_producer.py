@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.cluster.in_process import Cluster
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError

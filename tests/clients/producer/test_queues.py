@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from anabranch.clients.producer.queues import (
-    Batch,
-    PartitionQueue,
-    Record,
-    TopicQueues,
-    size_of,
-)
+from anabranch.clients.producer.producer_record import Record
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.batch import SEQUENCES
-from anabranch.protocol.records.batch_builder import BatchBuilder
 from tests.clients.producer.world import Receipt
 
 
@@ -82,18 +74,6 @@ def test_epoch_bump_renumbers_unresolved_batches() -> None:
     assert (queue.next_sequence, queue.established, queue.restart, queue.give_up) == (5, False, False, False)
     queue.begin_again(8, 0)
     assert (queue.producer_id, queue.producer_epoch) == (8, 0)
-
-
-def test_size_estimates_are_upper_bounds() -> None:
-    rng = random.Random(1)
-    for _ in range(200):
-        key = None if rng.random() < 0.2 else rng.randbytes(rng.randrange(200))
-        value = None if rng.random() < 0.2 else rng.randbytes(rng.randrange(2000))
-        headers = [("h" * rng.randrange(20), rng.randbytes(rng.randrange(50))) for _ in range(rng.randrange(3))]
-        builder = BatchBuilder(limit_bytes=1 << 30)
-        empty = builder.size_bytes
-        builder.append(key, value, headers, 123456)
-        assert builder.size_bytes - empty <= size_of(key, value, headers)
 
 
 def test_repr_of_queue_and_batch_is_one_line() -> None:

@@ -19,7 +19,8 @@ from typing import Any
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator
-from anabranch.clients.producer.queues import Batch, RecordMetadata
+from anabranch.clients.producer.producer_record import RecordMetadata
+from anabranch.clients.producer.queues import Batch
 from anabranch.clients.producer.routes import UNKEYED, explicit_route
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import KeyEpoch, Lineage
