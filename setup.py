@@ -30,6 +30,7 @@ HOT: Final = (
     "protocol/records/walk",
     "protocol/varint",
     "clients/connection",
+    "clients/consumer/assignment",
     "clients/consumer/consumer_record",
     "clients/consumer/delivery",
     "clients/consumer/progress",

@@ -38,10 +38,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.classic_group_membership import ClassicMembership
 from anabranch.clients.consumer.delivery import Boundary, Deliveries
 from anabranch.clients.consumer.ownership import Ownership
-from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import UNKNOWN, PartitionProgress
 from anabranch.clients.consumer.steps import (
     AskMembership,
     Commit,

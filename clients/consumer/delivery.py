@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.consumer_record import NO_GENERATION, ConsumerRecord
 from anabranch.clients.consumer.gate import TopicGate
-from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import UNKNOWN, PartitionProgress
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import KeyEpoch, Lineage

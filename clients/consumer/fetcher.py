@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.offset_lookup import READ_UNCOMMITTED
-from anabranch.clients.consumer.progress import Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.clients.consumer.read_replica import ReadReplicas
 from anabranch.clients.metadata import NO_LEADER, Partition, Topic
 from anabranch.clients.network import DATA, MORE_DATA, Network

@@ -19,8 +19,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
+from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.classic_group_membership import Assigned, ClassicMembership, TopicShape
-from anabranch.clients.consumer.progress import Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.clients.consumer.steps import (
     AdoptAssignment,
     Commit,

@@ -6,15 +6,15 @@ belongs to one key epoch, because a batch has one leader epoch. Batches of abort
 markers, deliver nothing and are passed like any other, so that a position reaches the end of its key epoch.
 
 Invariant: the flags of a partition's records (announced, flushed, crossed, delivered) apply since the last start of
-reading there (`begin_number`); a seek or a new assignment clears them. Only methods of `PartitionProgress` and
-`Assignment` change this state. Pure.
+reading there (`begin_number`); a seek or a new assignment clears them. Only methods of `PartitionProgress` change this
+state. Pure.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -327,77 +327,3 @@ def _is_abort(batch: FetchedBatch) -> bool:
         return read_control(batch.data).type is ControlType.ABORT
     except DecodeError:
         return False  # an unknown kind of marker
-
-
-class Assignment:
-    """The partitions of one member, read in rotation."""
-
-    def __init__(self) -> None:
-        self._progress: dict[TopicPartition, PartitionProgress] = {}
-        self._first = 0
-        self._beginnings = itertools.count()
-        self.positioned = True
-        """Whether every partition has a position since the last change."""
-        self.generations: Mapping[str, int] = {}
-        """Topic -> the generation that the assignment was based on."""
-
-    def __contains__(self, partition: TopicPartition) -> bool:
-        return partition in self._progress
-
-    def __getitem__(self, partition: TopicPartition) -> PartitionProgress:
-        return self._progress[partition]
-
-    def __iter__(self) -> Iterator[PartitionProgress]:
-        return iter(self._progress.values())
-
-    def __len__(self) -> int:
-        return len(self._progress)
-
-    def get(self, partition: TopicPartition) -> PartitionProgress | None:
-        """Return the progress of a partition, None if it is not assigned."""
-        return self._progress.get(partition)
-
-    def replace(self, partitions: Collection[TopicPartition]) -> None:
-        """Replace the assignment: all progress is dropped, because committed offsets are read again."""
-        self._progress = {
-            partition: PartitionProgress(partition, beginnings=self._beginnings) for partition in sorted(partitions)
-        }
-        self.positioned = False
-
-    def adjust(self, partitions: Collection[TopicPartition]) -> None:
-        """Change the assignment: kept partitions continue at their positions."""
-        kept = self._progress
-        self.replace(partitions)
-        self._progress.update({partition: kept[partition] for partition in self._progress.keys() & kept.keys()})
-
-    def note_positioned(self, *, complete: bool) -> None:
-        """Note a position lookup; `complete` says whether every existing partition has one."""
-        self.positioned = complete
-
-    def note_generations(self, generations: Mapping[str, int]) -> None:
-        """Note the topic generations that the assignment was based on."""
-        self.generations = generations
-
-    def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget partitions that are no longer assigned."""
-        self._progress = {one: progress for one, progress in self._progress.items() if one not in partitions}
-
-    def drop_topic(self, topic: str) -> None:
-        """Forget a deleted topic: a new one of the same name starts without progress."""
-        self.drop({one for one in self._progress if one.topic == topic})
-
-    def in_turn(self) -> list[PartitionProgress]:
-        """Return all partitions, starting one further each time, so that a busy one does not starve the others."""
-        rows = list(self._progress.values())
-        if not rows:
-            return rows
-        self._first = (self._first + 1) % len(rows)
-        return rows[self._first :] + rows[: self._first]
-
-    def positions(self) -> dict[TopicPartition, int]:
-        """Return the offsets to commit: known positions that are not committed yet."""
-        return {
-            progress.partition: progress.position
-            for progress in self
-            if progress.position != UNKNOWN and progress.position != progress.committed
-        }

@@ -12,10 +12,10 @@ import random
 from collections.abc import Callable, Collection, Mapping
 
 from anabranch.clients.config import NetworkConfig
+from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.fetcher import Fetcher
 from anabranch.clients.consumer.offset_lookup import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
-from anabranch.clients.consumer.progress import Assignment
 from anabranch.clients.network import Network
 from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.protocol.topic_partition import TopicPartition

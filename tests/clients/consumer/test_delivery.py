@@ -10,8 +10,8 @@ import pytest
 
 from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.delivery import Deliveries
-from anabranch.clients.consumer.progress import Assignment
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.network import Network
 from anabranch.clients.streams.changelog_reader import ChangelogReader

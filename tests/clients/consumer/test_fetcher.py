@@ -12,8 +12,9 @@ import pytest
 
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.consumer import fetcher
+from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.fetcher import Fetcher
-from anabranch.clients.consumer.progress import Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.clients.network import Network, make_rng
 from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from anabranch.protocol.apis.metadata import (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.clients.consumer.consumer_record import NO_GENERATION
-from anabranch.clients.consumer.progress import READ_AHEAD, UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import READ_AHEAD, PartitionProgress
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, set_offset_and_epoch
@@ -123,26 +123,6 @@ def test_r11_seek_clears_announced_flushed_and_crossed_boundaries() -> None:
     progress.seek(3)
     assert not progress.announced | progress.flushed | progress.crossed
     assert progress.fetchable
-
-
-def test_assignment_is_replaced_adjusted_and_visited_in_turn() -> None:
-    a, b, c = (TopicPartition("t", index) for index in range(3))
-    assignment = Assignment()
-    assert assignment.in_turn() == []
-    assignment.replace([b, a])
-    assignment[a].begin(7)
-    assert assignment.positions() == {a: 7}
-    assert not assignment.positioned
-    firsts = [assignment.in_turn()[0].partition for _ in range(4)]
-    assert firsts == [b, a, b, a]
-    assignment.adjust([a, c])
-    assert [one.position for one in assignment] == [7, UNKNOWN]
-    assignment[a].committed = 7
-    assert assignment.positions() == {}
-    assignment.drop_topic("t")
-    assert len(assignment) == 0
-    assert assignment.get(a) is None
-    assert a not in assignment
 
 
 def test_decoded_records_are_taken_once_in_pieces_of_any_size() -> None:
