@@ -7,14 +7,10 @@ or chance, act in the middle of any of them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 
-from anabranch.clients.consumer.assignors import make_assignors
-from anabranch.clients.consumer.classic_group_membership import Assigned, ClassicMembership, HeartbeatOutcome
-from anabranch.clients.consumer.core import ConsumerCore
-from anabranch.clients.consumer.progress import UNKNOWN, PartitionProgress
+from anabranch.clients.consumer.progress import UNKNOWN
 from anabranch.clients.consumer.steps import (
     AdoptAssignment,
     AskMembership,
@@ -25,7 +21,6 @@ from anabranch.clients.consumer.steps import (
     Flush,
     Join,
     JoinInBackground,
-    LearnCommits,
     NotifyAssigned,
     NotifyGone,
     NotifyLost,
@@ -34,160 +29,25 @@ from anabranch.clients.consumer.steps import (
     Step,
     Wait,
 )
-from anabranch.clients.metadata import ClusterMetadata, Partition, Topic
-from anabranch.protocol.apis.join_group import JoinGroupResponse
-from anabranch.protocol.apis.sync_group import SyncGroupResponse
-from anabranch.protocol.consumer_protocol import ConsumerProtocolAssignment, encode_assignment
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.lineage import KeyEpoch, Lineage
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.records.batch import set_offset_and_epoch
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.clients.consumer.core_member import (
+    COMMIT_INTERVAL_S,
+    CUT,
+    FIRST,
+    REBALANCE_TIMEOUT_S,
+    SECOND,
+    SESSION_TIMEOUT_S,
+    TOPIC,
+    Member,
+    behind_a_closed_gate,
+    metadata,
+)
 from tests.clients.consumer.test_progress import batch
 
-TOPIC = "a"
-FIRST, SECOND = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
-CUT = 10
-"""Where the first partition was cut: the second one took keys from it."""
-SESSION_TIMEOUT_S = 6.0
-REBALANCE_TIMEOUT_S = 60.0
-COMMIT_INTERVAL_S = 5.0
-STEPS_MAX = 40
 STRATEGIES = ("range", "cooperative-sticky")
-
-
-def metadata(*counts: int, topic_id: bytes = b"1" * 16, retiring: int = 0) -> ClusterMetadata:
-    """A topic resized through `counts`, with `retiring` partitions to drain; leader epochs are class generations."""
-    lineage = Lineage(1, list(enumerate(counts)))
-    partitions = {}
-    for index in range(counts[-1] + retiring):
-        starts = tuple((generation, generation) for generation in lineage.class_generations(index))
-        partitions[index] = Partition(index, 1, starts[-1][0], (1,), (1,), ErrorCode.NONE, starts)
-    return ClusterMetadata(topics={TOPIC: Topic(TOPIC, topic_id, partitions, lineage=lineage)})
-
-
-class Member:
-    """A consumer whose steps are carried out at once; `meanwhile` is called in the middle of each."""
-
-    def __init__(self, strategy: str = "range", *, automatic: bool = True) -> None:
-        self.membership = ClassicMembership(
-            "g",
-            [TOPIC],
-            session_timeout_ms=int(1000 * SESSION_TIMEOUT_S),
-            rebalance_timeout_ms=int(1000 * REBALANCE_TIMEOUT_S),
-            heartbeat_interval_ms=3000,
-            assignors=make_assignors(strategy),
-        )
-        self.core = ConsumerCore(
-            [TOPIC],
-            self.membership,
-            ordered=True,
-            auto_commit_s=COMMIT_INTERVAL_S if automatic else None,
-            audited=False,
-            holds_back=lambda partition, generation: False,
-        )
-        self.now_s = 0.0
-        self.generation = 0
-        self.group_waits = False
-        """Whether joins of a member that reads on come to no end: another member is missing."""
-        self.gets = [FIRST, SECOND]
-        self.committed: dict[TopicPartition, int] = {}
-        self.resets_at = 0
-        self.taken: list[Step] = []
-        self.meanwhile: Callable[[Step], None] = lambda step: None
-        self.core.learn(metadata(1, 2))
-        self.core.begin(0.0)
-
-    def once(self, kind: type, act: Callable[[], None]) -> None:
-        """Do something in the middle of the next step of this kind."""
-
-        def meanwhile(step: Step) -> None:
-            if isinstance(step, kind):
-                self.meanwhile = lambda step: None
-                act()
-
-        self.meanwhile = meanwhile
-
-    def ask(self) -> DeliverRecords | Wait | AskMembership:
-        """The application asks for records: the steps until they may be handed out, or nothing can be done."""
-        self.core.begin_round()
-        self.taken = []
-        while len(self.taken) < STEPS_MAX:
-            step = self.core.next_step(self.now_s, self.now_s)
-            if isinstance(step, DeliverRecords | Wait | AskMembership):
-                return step
-            self.taken.append(step)
-            self.carry_out(step)
-        raise AssertionError(f"no end of steps: {self.taken[-3:]}")
-
-    def carry_out(self, step: Step) -> None:
-        begun = self.core.beginnings(step.offsets) if isinstance(step, Commit) else {}
-        found = dict(self.committed)  # the coordinator answers, and then things happen
-        match step:
-            case JoinInBackground():
-                self.core.ownership.begin_join()
-                if not self.group_waits:
-                    self.core.ownership.complete_join(self.join())
-            case AdoptAssignment():
-                self.core.ownership.take_up(step.assigned)
-        self.meanwhile(step)
-        match step:
-            case Join():
-                self.core.ownership.complete_join(self.join())
-            case Commit():
-                self.committed.update(step.offsets)
-                self.core.on_committed(step.offsets, begun)
-            case LearnCommits():
-                self.core.learned_commits({one: self.committed.get(one, UNKNOWN) for one in step.partitions})
-            case FindStartingPositions():
-                todo = [one.partition for one in self.core.assignment if one.position == UNKNOWN]
-                self.core.begin_at_commits({one: found.get(one, UNKNOWN) for one in todo})
-                self.core.begin_at(dict.fromkeys(todo, 0))
-                self.core.starts_looked_up(todo)
-            case FindResetPositions():
-                self.core.reset_at({one.partition: self.resets_at for one in self.core.assignment})
-        self.core.on_step_done(step)
-
-    def join(self) -> Assigned:
-        self.generation += 1
-        self.membership.join_request()
-        name = self.membership.assignors[0].name
-        joined = JoinGroupResponse(
-            error_code=0,
-            generation_id=self.generation,
-            protocol_name=name,
-            leader="another",
-            member_id="me",
-            members=[],
-        )
-        assert self.membership.on_join_response(joined) is HeartbeatOutcome.PROCEED
-        assignment = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=[], user_data=None))
-        _, given = self.membership.on_sync_response(SyncGroupResponse(error_code=0, assignment=assignment))
-        self.membership.lease.renew(self.now_s)
-        return Assigned(tuple(self.gets), group_generation=given.group_generation)
-
-    def thrown_out(self) -> None:
-        """The coordinator removes the member, and the member learns it."""
-        self.membership.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-
-    def first(self) -> PartitionProgress:
-        return self.core.assignment[FIRST]
-
-    def read_to_the_cut(self) -> None:
-        """Everything of the first partition up to the cut is handed out; where that is becomes known."""
-        assert isinstance(self.ask(), DeliverRecords)
-        self.read()
-        gate = self.core.gates.gate(TOPIC)
-        assert gate is not None
-        gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
-
-    def read(self) -> None:
-        at = self.first().position
-        self.first().receive(batch(at, [b"v"] * (CUT - at)), at)
-        taken = self.core.deliveries.take(100, self.now_s)
-        assert [record.offset for record in taken[FIRST]] == list(range(at, CUT))
-
-    def kinds(self) -> list[type]:
-        return [type(step) for step in self.taken]
 
 
 @pytest.mark.parametrize("automatic", [True, False])
@@ -196,14 +56,14 @@ def test_seek_back_during_flush_flushes_again(automatic: bool) -> None:
     member.read_to_the_cut()
     member.once(Flush, lambda: member.core.seek(FIRST, 5))
     member.ask()
-    assert not member.first().flushed
-    assert not member.first().crossed
-    assert member.first().position == 5
+    assert not member.first.flushed
+    assert not member.first.crossed
+    assert member.first.position == 5
     member.read()
     member.committed[FIRST] = CUT  # without automatic commits: by the application, as part of a transaction
     member.ask()
     assert member.kinds()[0] is Flush
-    assert member.first().crossed == {KeyEpoch(0, 0)}
+    assert member.first.crossed == {KeyEpoch(0, 0)}
 
 
 def test_seek_back_during_commit_commits_nothing_of_later_reads() -> None:
@@ -212,12 +72,12 @@ def test_seek_back_during_commit_commits_nothing_of_later_reads() -> None:
     member.once(Commit, lambda: member.core.seek(FIRST, 5))
     member.ask()
     assert member.committed[FIRST] == CUT
-    assert not member.first().crossed
+    assert not member.first.crossed
     member.read()
-    assert not member.first().processed
+    assert not member.first.processed
     member.ask()
     assert member.kinds() == [Flush, Commit]
-    assert member.first().crossed == {KeyEpoch(0, 0)}
+    assert member.first.crossed == {KeyEpoch(0, 0)}
 
 
 def test_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
@@ -228,25 +88,23 @@ def test_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
     commit = member.taken[1]
     assert isinstance(commit, Commit)
     assert (commit.reason, commit.offsets) == (Reason.BOUNDARY, {FIRST: CUT})
-    assert member.first().crossed == {KeyEpoch(0, 0)}
+    assert member.first.crossed == {KeyEpoch(0, 0)}
 
 
 def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
     """Records before the cut were compacted away: the child still waits for the cut."""
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
-    member.first().receive(batch(0, [b"v"] * (CUT - 2)), 0)
-    member.core.deliveries.take(100, member.now_s)
+    member.first.receive(batch(0, [b"v"] * (CUT - 2)), 0)
+    member.take()
     behind = bytearray(batch(CUT, [b"w"]))
     set_offset_and_epoch(behind, 0, CUT, 1)
-    member.first().receive(bytes(behind), CUT - 2)
-    gate = member.core.gates.gate(TOPIC)
-    assert gate is not None
-    gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
+    member.first.receive(bytes(behind), CUT - 2)
+    member.gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
     member.ask()
     assert member.kinds() == [Flush, Commit]
     assert member.committed[FIRST] == CUT
-    assert gate.is_open(KeyEpoch(1, 1))
+    assert member.gate.is_open(KeyEpoch(1, 1))
     assert member.core.assignment.positions() == {}
 
 
@@ -300,7 +158,7 @@ def test_lease_that_ends_during_flush_delivers_nothing(strategy: str) -> None:
     """A frozen member: the lease must be checked again after the flush."""
     member = Member(strategy)
     member.read_to_the_cut()
-    first = member.first()
+    first = member.first
     first.receive(batch(CUT, [b"late"], epoch=1), CUT)
 
     def sleep() -> None:
@@ -314,7 +172,7 @@ def test_lease_that_ends_during_flush_delivers_nothing(strategy: str) -> None:
     member.ask()
     assert member.kinds()[0] is NotifyLost
     assert member.committed[FIRST] == 0
-    assert member.first() is not first
+    assert member.first is not first
 
 
 def test_member_delivers_nothing_when_rebalancing_group_may_proceed_without_it() -> None:
@@ -411,11 +269,9 @@ class Chance:
         self._member.membership.on_heartbeat(self._rng.choice([ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS]))
 
     def end(self) -> None:
-        gate = self._member.core.gates.gate(TOPIC)
-        assert gate is not None
         for index in range(3):
-            for key_epoch in gate.boundaries(index):
-                gate.note_end(key_epoch, self._rng.randrange(12), leader_epoch=99)
+            for key_epoch in self._member.gate.boundaries(index):
+                self._member.gate.note_end(key_epoch, self._rng.randrange(12), leader_epoch=99)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -446,18 +302,18 @@ def test_every_round_ends_and_delivers_owned_records(strategy: str, automatic: b
 def test_deleted_records_behind_closed_gate_are_skipped_and_new_start_committed(automatic: bool) -> None:
     """Another member's gate may wait for the group to pass the log start, which leaders then report as the end."""
     member = behind_a_closed_gate(automatic=automatic)
-    member.first().note_log_start(CUT + 2)
+    member.first.note_log_start(CUT + 2)
     assert isinstance(member.ask(), DeliverRecords)
-    assert member.first().position == CUT + 2
+    assert member.first.position == CUT + 2
     assert member.committed[FIRST] == CUT + 2
-    assert not member.core.deliveries.take(100, member.now_s), "the gate is as closed as before"
+    assert not member.take(), "the gate is as closed as before"
 
 
 def test_start_behind_deleted_records_waits_for_commit_of_delivered_records() -> None:
     member = behind_a_closed_gate(automatic=False)
-    member.first().handed_out, member.first().committed = CUT, CUT - 1
+    member.first.handed_out, member.first.committed = CUT, CUT - 1
     member.committed[FIRST] = CUT - 1
-    member.first().note_log_start(CUT + 2)
+    member.first.note_log_start(CUT + 2)
     member.ask()
     assert member.committed[FIRST] == CUT - 1
     member.committed[FIRST] = CUT  # by the application, as part of a transaction
@@ -467,7 +323,7 @@ def test_start_behind_deleted_records_waits_for_commit_of_delivered_records() ->
 
 def test_start_is_committed_again_after_coordinator_timeout() -> None:
     member = behind_a_closed_gate()
-    member.first().note_log_start(CUT + 2)
+    member.first.note_log_start(CUT + 2)
     member.core.begin_round()
     step = member.core.next_step(member.now_s, member.now_s)
     assert isinstance(step, Commit) and step.reason is Reason.START
@@ -480,26 +336,26 @@ def test_start_is_committed_again_after_coordinator_timeout() -> None:
 def test_deleted_records_of_open_key_epoch_are_delivered_if_fetched() -> None:
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
-    member.first().receive(batch(0, [b"v"] * 3), 0)
-    member.first().note_log_start(2)
+    member.first.receive(batch(0, [b"v"] * 3), 0)
+    member.first.note_log_start(2)
     assert isinstance(member.ask(), DeliverRecords)
-    assert [record.offset for record in member.core.deliveries.take(100, member.now_s)[FIRST]] == [0, 1, 2]
+    assert member.take() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("log_start", [CUT + 4, CUT + 9])
 def test_position_below_log_start_is_reset(log_start: int) -> None:
     """Fetched and following records are deleted: the reset policy decides."""
     member = behind_a_closed_gate()
-    member.first().note_log_start(log_start)
+    member.first.note_log_start(log_start)
     member.ask()
-    if log_start == member.first().fetch_offset:
+    if log_start == member.first.fetch_offset:
         assert member.committed[FIRST] == log_start
         return
-    assert (member.first().position, list(member.first().buffered)) == (CUT, [])
+    assert (member.first.position, list(member.first.buffered)) == (CUT, [])
     member.resets_at = log_start
-    member.first().note_out_of_range(member.first().fetch_offset)
+    member.first.note_out_of_range(member.first.fetch_offset)
     member.ask()
-    assert (member.first().position, member.committed[FIRST]) == (log_start, log_start)
+    assert (member.first.position, member.committed[FIRST]) == (log_start, log_start)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -508,24 +364,22 @@ def test_reset_behind_a_cut_flushes_what_was_delivered_before(automatic: bool, k
     """The rest of the key epoch is deleted. Its keys have moved, and the commit of the new start opens gates."""
     member = Member(automatic=automatic)
     assert isinstance(member.ask(), DeliverRecords)
-    member.first().receive(batch(0, [b"v"] * 3), 0)
-    assert len(member.core.deliveries.take(100, member.now_s)[FIRST]) == 3
+    member.first.receive(batch(0, [b"v"] * 3), 0)
+    assert member.take() == [0, 1, 2]
     member.committed[FIRST] = 3  # without automatic commits: by the application
-    gate = member.core.gates.gate(TOPIC)
-    assert gate is not None
     if known:
-        gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
+        member.gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
     member.resets_at = CUT
-    member.first().note_out_of_range(3)
+    member.first.note_out_of_range(3)
     member.ask()
     kinds = member.kinds()
     behind = kinds[kinds.index(FindResetPositions) :]
     assert Flush in behind and Commit in behind
     assert behind.index(Flush) < behind.index(Commit)
-    assert (member.first().position, member.committed[FIRST]) == (CUT, CUT)
-    gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
+    assert (member.first.position, member.committed[FIRST]) == (CUT, CUT)
+    member.gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
     member.ask()
-    assert member.first().crossed == {KeyEpoch(0, 0)}
+    assert member.first.crossed == {KeyEpoch(0, 0)}
 
 
 def test_reset_behind_several_unknown_cuts_flushes_if_keys_moved_at_any_of_them() -> None:
@@ -534,10 +388,10 @@ def test_reset_behind_several_unknown_cuts_flushes_if_keys_moved_at_any_of_them(
     member.gets = [FIRST]
     member.core.learn(metadata(2, 1, 2))
     assert isinstance(member.ask(), DeliverRecords)
-    member.first().receive(batch(0, [b"v"] * 3), 0)
-    assert len(member.core.deliveries.take(100, member.now_s)[FIRST]) == 3
+    member.first.receive(batch(0, [b"v"] * 3), 0)
+    assert member.take() == [0, 1, 2]
     member.resets_at = CUT
-    member.first().note_out_of_range(3)
+    member.first.note_out_of_range(3)
     member.ask()
     assert member.kinds() == [FindResetPositions, Flush, Commit]
 
@@ -550,7 +404,7 @@ def test_seek_behind_a_cut_flushes_what_was_delivered_before() -> None:
     member.core.learned_commits(member.committed)
     member.ask()
     assert member.kinds()[0] is Flush
-    assert member.first().crossed == {KeyEpoch(0, 0)}
+    assert member.first.crossed == {KeyEpoch(0, 0)}
 
 
 @pytest.mark.parametrize("begins_at", [0, CUT])
@@ -564,36 +418,13 @@ def test_seek_back_behind_a_crossed_cut_delivers_again(begins_at: int) -> None:
     if begins_at < CUT:
         member.read()
         member.committed[FIRST] = CUT  # by the application
-    gate = member.core.gates.gate(TOPIC)
-    assert gate is not None
     for index in (0, 1):
-        gate.note_end(KeyEpoch(index, 0), CUT, leader_epoch=1)
+        member.gate.note_end(KeyEpoch(index, 0), CUT, leader_epoch=1)
     member.core.gates.note_committed({FIRST: CUT, SECOND: CUT})
     for _ in range(2):
         assert isinstance(member.ask(), DeliverRecords)
-        at = member.first().position
-        member.first().receive(batch(at, [b"v"] * (CUT + 4 - at), epoch=1), at)
+        at = member.first.position
+        member.first.receive(batch(at, [b"v"] * (CUT + 4 - at), epoch=1), at)
         member.ask()
-        assert CUT + 3 in [one.offset for one in member.core.deliveries.take(100, member.now_s)[FIRST]]
+        assert CUT + 3 in member.take()
         member.core.seek(FIRST, CUT + 1)
-
-
-def behind_a_closed_gate(*, automatic: bool = True) -> Member:
-    """A member whose first partition took its keys back from the second, which the group has not read."""
-    member = Member(automatic=automatic)
-    member.core.learn(metadata(1, 2, 1, retiring=1))
-    member.gets = [FIRST]
-    assert isinstance(member.ask(), DeliverRecords)
-    gate = member.core.gates.gate(TOPIC)
-    assert gate is not None
-    for generation in (0, 1):
-        gate.note_end(KeyEpoch(0, generation), CUT, leader_epoch=2)
-    member.read()
-    member.committed[FIRST] = CUT
-    member.ask()
-    member.ask()
-    assert member.first().crossed == {KeyEpoch(0, 0), KeyEpoch(0, 1)}
-    gate.note_end(KeyEpoch(1, 1), 5, leader_epoch=2)
-    member.first().receive(batch(CUT, [b"w"] * 4, epoch=2), CUT)
-    assert not member.core.deliveries.take(100, member.now_s)
-    return member

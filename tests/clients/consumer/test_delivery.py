@@ -20,9 +20,9 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.records.batch import set_offset_and_epoch
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
+from tests.clients.consumer.core_member import TOPIC as GATED
+from tests.clients.consumer.core_member import metadata
 from tests.clients.consumer.groups import TOPIC, make_topic
-from tests.clients.consumer.test_core import TOPIC as GATED
-from tests.clients.consumer.test_core import metadata
 from tests.clients.consumer.test_progress import batch
 
 
