@@ -27,7 +27,8 @@ from anabranch.cluster.in_process import Cluster
 from anabranch.runtime.sockets import free_ports
 from tests.differential.dialogue import DELAY_MS, Heard, Talk
 from tests.differential.kafka_server import JVM_OPTIONS, KafkaCluster, why_absent
-from tests.differential.logins import PASSWORD, SESSION_S, STORIES, Story, strangers
+from tests.differential.logins.story import PASSWORD, SESSION_S, STORIES, Story
+from tests.differential.logins.tls import strangers
 from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, files
 from tests.secured.issuer import Issuer, jwks
 
