@@ -9,7 +9,7 @@ from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.acls import MATCH, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from anabranch.protocol.acls import ResourcePattern as Pattern
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.handlers.test_authorization import ADMIN, ALICE, LISTENER, PROPERTIES
+from tests.broker.handlers.authorizing import ADMIN, ALICE, LISTENER, PROPERTIES
 
 ORDERS = Pattern(ResourceType.TOPIC, "ord", PatternType.PREFIXED)
 READER = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)

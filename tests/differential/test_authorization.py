@@ -1,7 +1,7 @@
 """The permissions of each API are Kafka's: a real Kafka refuses and accepts the same.
 
 Method: Kafka 3.9 with its AclAuthorizer and a listener that wants a password; the rows of
-`tests/broker/handlers/test_authorization.py`, asked by our own client, without rights, with some, and with all.
+`tests/broker/handlers/authorization_rows.py`, asked by our own client, without rights, with some, and with all.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from anabranch.broker.profiles.profile import profile_for
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
 from anabranch.runtime.sockets import free_ports
-from tests.broker.handlers.test_authorization import ALICE, AUTHORIZER, LISTENER, REFUSALS, ROWS, SMALL, Asking
-from tests.broker.handlers.test_authorization import coordinating as wait_until_coordinating
+from tests.broker.handlers.authorization_rows import ROWS
+from tests.broker.handlers.authorizing import ALICE, AUTHORIZER, LISTENER, REFUSALS, SMALL, Asking
+from tests.broker.handlers.authorizing import coordinating as wait_until_coordinating
 from tests.broker.handlers.test_refused_rows import ORDERS, orders, prepare
 from tests.differential.kafka_server import KafkaCluster, why_absent
 from tests.secured.certificates import plain_users

@@ -14,7 +14,7 @@ from anabranch.cli.acls import command
 from anabranch.cluster.in_process import Cluster
 from tests.anabranch.cli.test_main import invoke
 from tests.anabranch.cli.test_users import config, run_command
-from tests.broker.handlers.test_authorization import LISTENER, PROPERTIES
+from tests.broker.handlers.authorizing import LISTENER, PROPERTIES
 from tests.secured.certificates import PLAIN_MODULE
 
 

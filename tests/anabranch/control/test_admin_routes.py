@@ -17,7 +17,7 @@ from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest
 from anabranch.protocol.apis.describe_client_quotas import EntityData
 from tests.anabranch.control.conftest import controlled
 from tests.anabranch.control.test_server import served, status
-from tests.broker.handlers.test_authorization import ADMIN, LISTENER, PROPERTIES
+from tests.broker.handlers.authorizing import ADMIN, LISTENER, PROPERTIES
 
 PAGE: Final = Path(anabranch.__file__).parent / "dashboard" / "page"
 NOTHING = ControlRequest({}, {}, {})

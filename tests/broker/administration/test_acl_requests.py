@@ -13,8 +13,8 @@ from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk import acl_znodes
 from anabranch.protocol.acls import Acl, AclFilter, Operation, Permission, ResourcePattern, ResourceType
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.registry import BY_NAME
-from tests.broker.handlers.test_authorization import ADMIN, LISTENER, PROPERTIES, built
+from tests.broker.handlers.authorization_rows import request_for
+from tests.broker.handlers.authorizing import ADMIN, LISTENER, PROPERTIES
 
 ENTRY = {
     "resource_type": 2,
@@ -42,7 +42,7 @@ async def cluster() -> Any:
 async def ask(cluster: Cluster, api: str, version: int | None = None, **body: Any) -> Any:
     connection = await Connection.open(*cluster.address(1), client_id="test", security=make_security(**ADMIN))
     try:
-        return await connection.call(built(BY_NAME[api].request, body), version=version)
+        return await connection.call(request_for(api, body), version=version)
     finally:
         await connection.close()
 

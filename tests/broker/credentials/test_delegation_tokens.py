@@ -26,7 +26,7 @@ from anabranch.controller.zk.token_znodes import Token
 from anabranch.protocol.acls import Acl, Operation, Permission, ResourcePattern, ResourceType
 from anabranch.protocol.apis.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.handlers.test_authorization import AUTHORIZER
+from tests.broker.handlers.authorizing import AUTHORIZER
 from tests.broker.serving import until
 from tests.secured.certificates import SCRAM_MODULE, plain_users
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from anabranch import NewTopic
 from anabranch.protocol.acls import Acl, AclFilter, Operation, Permission, ResourcePattern, ResourceType
-from anabranch.protocol.registry import BY_NAME
-from tests.broker.handlers.test_authorization import Asking, Place, built, place
+from tests.broker.handlers.authorization_rows import request_for
+from tests.broker.handlers.authorizing import Asking, Place, place
 
 __all__ = ["place"]
 T, G = ResourceType.TOPIC, ResourceType.GROUP
@@ -90,9 +90,7 @@ async def prepare(asking: Asking) -> None:
 async def orders(asking: Asking) -> dict[str, list[str]]:
     """The rows of each answer."""
     return {
-        f"{api} v{version}": list(
-            places(await asking.alice.call(built(BY_NAME[api].request, body(api, fields)), version=version))
-        )
+        f"{api} v{version}": list(places(await asking.alice.call(request_for(api, body(api, fields)), version=version)))
         for api, version, fields, _ in ORDERS
     }
 

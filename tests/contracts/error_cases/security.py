@@ -14,10 +14,10 @@ from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.registry import BY_NAME
 from tests.broker.authentication.test_listener_security import properties_of
 from tests.broker.credentials import test_delegation_tokens
-from tests.broker.handlers.test_authorization import ALICE, PROPERTIES, built
+from tests.broker.handlers.authorization_rows import request_for
+from tests.broker.handlers.authorizing import ALICE, PROPERTIES
 from tests.contracts.error_codes import World, case
 
 
@@ -60,7 +60,7 @@ async def asked_by_alice(api: str, **body: Any) -> Any:
     """The answer to a user who has no right at all."""
     async with Cluster(1, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], properties=PROPERTIES) as cluster:
         connection = await Connection.open(*cluster.address(1), client_id="test", security=make_security(**ALICE))
-        answer = await connection.call(built(BY_NAME[api].request, body))
+        answer = await connection.call(request_for(api, body))
         await connection.close()
         return answer
 
