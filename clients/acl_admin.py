@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.protocol.acls import (
     Acl,
@@ -27,17 +27,8 @@ Entry = tuple[ResourcePattern, Acl]
 
 async def describe_acls(network: Network, acl_filter: AclFilter) -> list[Entry]:
     """List the entries that match a filter. Raises KafkaError."""
-    response: DescribeAclsResponse = await network.call_any(
-        DescribeAclsRequest(
-            resource_type_filter=acl_filter.resource_type,
-            resource_name_filter=acl_filter.name,
-            pattern_type_filter=acl_filter.pattern_type,
-            principal_filter=acl_filter.principal,
-            host_filter=acl_filter.host,
-            operation=acl_filter.operation,
-            permission_type=acl_filter.permission,
-        )
-    )
+    request = DescribeAclsRequest(**_filter_fields(acl_filter))
+    response: DescribeAclsResponse = await network.call_any(request)
     _check(response.error_code, response.error_message)
     return [
         (
@@ -51,18 +42,7 @@ async def describe_acls(network: Network, acl_filter: AclFilter) -> list[Entry]:
 
 async def create_acls(network: Network, entries: Sequence[Entry]) -> None:
     """Create entries. Raises KafkaError for the first that is refused; the others are created."""
-    creations = [
-        AclCreation(
-            resource_type=pattern.resource_type,
-            resource_name=pattern.name,
-            resource_pattern_type=pattern.pattern_type,
-            principal=acl.principal,
-            host=acl.host,
-            operation=acl.operation,
-            permission_type=acl.permission,
-        )
-        for pattern, acl in entries
-    ]
+    creations = [creation_of(entry) for entry in entries]
     response: CreateAclsResponse = await network.call_any(CreateAclsRequest(creations=creations))
     for one in response.results:
         _check(one.error_code, one.error_message)
@@ -70,18 +50,7 @@ async def create_acls(network: Network, entries: Sequence[Entry]) -> None:
 
 async def delete_acls(network: Network, acl_filters: Sequence[AclFilter]) -> list[Entry]:
     """Delete the entries that match any filter, and return them. Raises KafkaError for the first that is refused."""
-    filters = [
-        DeleteAclsFilter(
-            resource_type_filter=one.resource_type,
-            resource_name_filter=one.name,
-            pattern_type_filter=one.pattern_type,
-            principal_filter=one.principal,
-            host_filter=one.host,
-            operation=one.operation,
-            permission_type=one.permission,
-        )
-        for one in acl_filters
-    ]
+    filters = [deletion_of(one) for one in acl_filters]
     response: DeleteAclsResponse = await network.call_any(DeleteAclsRequest(filters=filters))
     gone: list[Entry] = []
     for result in response.filter_results:
@@ -91,6 +60,37 @@ async def delete_acls(network: Network, acl_filters: Sequence[AclFilter]) -> lis
             acl = Acl(row.principal, row.host, Operation(row.operation), Permission(row.permission_type))
             gone.append((_pattern(row.resource_type, row.resource_name, row.pattern_type), acl))
     return gone
+
+
+def creation_of(entry: Entry) -> AclCreation:
+    """Build the row of CreateAcls for an entry."""
+    pattern, acl = entry
+    return AclCreation(
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        resource_pattern_type=pattern.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+
+
+def deletion_of(acl_filter: AclFilter) -> DeleteAclsFilter:
+    """Build the row of DeleteAcls for a filter."""
+    return DeleteAclsFilter(**_filter_fields(acl_filter))
+
+
+def _filter_fields(acl_filter: AclFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": acl_filter.resource_type,
+        "resource_name_filter": acl_filter.name,
+        "pattern_type_filter": acl_filter.pattern_type,
+        "principal_filter": acl_filter.principal,
+        "host_filter": acl_filter.host,
+        "operation": acl_filter.operation,
+        "permission_type": acl_filter.permission,
+    }
 
 
 def _pattern(kind: int, name: str, pattern_type: int) -> ResourcePattern:

@@ -26,11 +26,12 @@ from typing import Any, Final
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.authorization.authorizer import Authorizer
+from anabranch.clients.acl_admin import creation_of, deletion_of
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk import acl_znodes
-from anabranch.protocol.acls import Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
-from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest
-from anabranch.protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from anabranch.protocol.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
+from anabranch.protocol.apis.create_acls import CreateAclsRequest
+from anabranch.protocol.apis.delete_acls import DeleteAclsRequest
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.error_codes import error_codes
@@ -379,37 +380,14 @@ class Rights:
 
 
 def _created(entry: Entry) -> CreateAclsRequest:
-    pattern, acl = entry
-    return CreateAclsRequest(
-        creations=[
-            AclCreation(
-                resource_type=pattern.resource_type,
-                resource_name=pattern.name,
-                resource_pattern_type=pattern.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-        ]
-    )
+    return CreateAclsRequest(creations=[creation_of(entry)])
 
 
 def _deleted(entry: Entry) -> DeleteAclsRequest:
     pattern, acl = entry
-    return DeleteAclsRequest(
-        filters=[
-            DeleteAclsFilter(
-                resource_type_filter=pattern.resource_type,
-                resource_name_filter=pattern.name,
-                pattern_type_filter=pattern.pattern_type,
-                principal_filter=acl.principal,
-                host_filter=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-        ]
-    )
+    place = pattern.resource_type, pattern.name, pattern.pattern_type
+    exactly = AclFilter(*place, acl.principal, acl.host, acl.operation, acl.permission)
+    return DeleteAclsRequest(filters=[deletion_of(exactly)])
 
 
 def _described() -> MetadataRequest:
