@@ -59,8 +59,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/coordinators/streams_groups/test_streams_heartbeat.py": (
         "a group, what its members may do and how it is described are what heartbeats make of them",
-        "broker/coordinators/streams_groups/: streams_administration streams_admission streams_decision "
-        "streams_group streams_member tasks",
+        "broker/coordinators/streams_groups/: streams_admission streams_decision streams_group streams_member tasks",
     ),
     "broker/coordinators/share_partitions/test_shared_partitions.py": (
         "what the parts do together shows in what members are answered",

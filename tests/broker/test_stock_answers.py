@@ -10,7 +10,7 @@ from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
 from anabranch.protocol.apis.metadata import MetadataRequest
 from tests.broker import stock_answers
-from tests.broker.coordinators.groups.test_group_gates import orders
+from tests.broker.coordinators.gated_orders import orders
 from tests.broker.coordinators.stock_members import GROUP, StockMember
 from tests.protocol.messages import own_tags
 

@@ -18,7 +18,7 @@ from anabranch.cluster.in_process import Cluster
 from anabranch.journal.entry import ExchangeRow
 from anabranch.journal.exchange_line import exchange_line
 from tests.broker.coordinators import stock_members
-from tests.broker.coordinators.groups.test_group_gates import EACH, orders
+from tests.broker.coordinators.gated_orders import EACH, orders
 from tests.broker.coordinators.stock_members import StockMember
 
 

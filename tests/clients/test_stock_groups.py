@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch import Consumer
 from anabranch.clients.stock_groups import group_line, stock_groups_of
-from tests.broker.coordinators.groups.test_group_gates import orders
+from tests.broker.coordinators.gated_orders import orders
 from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember
 
 

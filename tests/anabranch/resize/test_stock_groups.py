@@ -13,7 +13,7 @@ from anabranch.protocol.apis.list_groups import ListedGroup
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
 from anabranch.resize.stock_groups import group_lines, plan
-from tests.broker.coordinators.groups.test_group_gates import orders
+from tests.broker.coordinators.gated_orders import orders
 from tests.broker.coordinators.stock_members import TOPIC
 
 KNOWN = Topic(TOPIC, b"", {}, lineage=Lineage(1, [(0, 4)]))

@@ -21,7 +21,7 @@ from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartb
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.coordinators.groups.test_group_gates import Assigned, orders
+from tests.broker.coordinators.gated_orders import Assigned, orders
 from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until
 from tests.broker.coordinators.streams_groups.world import subtopology
 

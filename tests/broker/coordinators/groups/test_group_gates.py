@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -13,46 +11,10 @@ import pytest
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartition
 from anabranch.broker.coordinators.groups import group_gates
 from anabranch.broker.coordinators.groups.group_shards import GroupEntry
-from anabranch.clients.group_admin import commit_offsets, describe_group
-from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from anabranch.clients.group_admin import commit_offsets
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until, commit, committed
-
-EACH = 10
-"""Records in each partition before it is split."""
-
-
-@asynccontextmanager
-async def orders(
-    brokers: int = 1, partitions: int = 1, kafka: str = "", **configs: str
-) -> AsyncIterator[tuple[Cluster, Admin, Producer]]:
-    """A topic with some records with generations in each partition."""
-    properties = {name.replace("_", "."): text for name, text in configs.items()}
-    async with (
-        asyncio.timeout(60),
-        Cluster(brokers, kafka=kafka) as cluster,
-        Admin(cluster.bootstrap_servers) as admin,
-        Producer(cluster.bootstrap_servers) as producer,
-    ):
-        await admin.create_topics([NewTopic(name=TOPIC, partitions=partitions, configs=properties)])
-        await admin.wait_for_topic(TOPIC)
-        await fill(producer, partitions)
-        yield cluster, admin, producer
-
-
-async def fill(producer: Producer, partitions: int) -> None:
-    for index in range(partitions):
-        for number in range(EACH):
-            await producer.send(TOPIC, b"%d" % number, partition=index)
-    await producer.flush()
-
-
-async def split_and_merge(cluster: Cluster, admin: Admin) -> None:
-    """1 -> 2 -> 1, with records in each key epoch; 1 still drains."""
-    for count in (2, 1):
-        await admin.create_partitions(TOPIC, count, allow_shrink=True)
-        async with Producer(cluster.bootstrap_servers) as producer:
-            await fill(producer, count)
+from tests.broker.coordinators.gated_orders import EACH, Assigned, fill, orders, split_and_merge, withheld
+from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until, committed
 
 
 async def created(admin: Admin) -> bool:
@@ -63,11 +25,6 @@ async def created(admin: Admin) -> bool:
         assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
         return False
     return True
-
-
-async def withheld(admin: Admin) -> dict[int, str]:
-    known = (await describe_group(admin.network, GROUP)).withheld
-    return {one.partition: reason for one, reason in known.items()}
 
 
 async def test_child_is_assigned_once_its_parent_is_committed_to_the_cut() -> None:
@@ -378,40 +335,6 @@ async def test_recreated_topic_has_no_gates_of_its_predecessor() -> None:
 
 
 # --- KIP-848 groups ---------------------------------------------------------------------------------
-
-
-class Assigned:
-    """A member of a KIP-848 group."""
-
-    def __init__(self, admin: Admin, name: str = "till-1", *, holds_gates: bool = False) -> None:
-        self.admin, self.name, self.epoch, self.holds_gates = admin, name, 0, holds_gates
-        self.owned: set[int] = set()
-
-    async def beat(self) -> set[int]:
-        """One heartbeat; what the member has behind it."""
-        await self.admin.network.refresh()
-        topic_id = self.admin.network.metadata.topics[TOPIC].topic_id
-        owned = [TopicPartitions(topic_id=topic_id, partitions=sorted(self.owned))] if self.owned else []
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=GROUP, member_id=self.name, member_epoch=self.epoch, topic_partitions=owned
-        )
-        if self.epoch == 0:
-            request.rebalance_timeout_ms, request.subscribed_topic_names = 60_000, [TOPIC]
-        request.holds_gates = self.holds_gates
-        answer = await self.admin.network.call_coordinator(GROUP, request, lambda one: one.error_code)
-        assert answer.error_code == ErrorCode.NONE, answer
-        self.epoch = answer.member_epoch
-        if answer.assignment is not None:
-            self.owned = {index for row in answer.assignment.topic_partitions for index in row.partitions}
-        return self.owned
-
-    async def leave(self) -> None:
-        request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=self.name, member_epoch=-1)
-        answer = await self.admin.network.call_coordinator(GROUP, request, lambda one: one.error_code)
-        assert answer.error_code == ErrorCode.NONE, answer
-
-    async def commit(self, offsets: dict[int, int]) -> None:
-        await commit(self.admin, offsets, generation_id_or_member_epoch=self.epoch, member_id=self.name)
 
 
 async def test_consumer_group_excludes_gated_partitions_and_bumps_its_epoch_on_opening() -> None:

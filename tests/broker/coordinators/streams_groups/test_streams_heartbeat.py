@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
-from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
-from anabranch.broker.coordinators.streams_groups import streams_administration, streams_heartbeat
+from anabranch.broker.coordinators.streams_groups import streams_heartbeat
 from anabranch.broker.coordinators.streams_groups.configured_topology import (
     ASSIGNMENT_DELAYED,
     INCORRECTLY_PARTITIONED_TOPICS,
@@ -26,7 +24,7 @@ from anabranch.broker.coordinators.streams_groups.streams_decision import Stream
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup, StreamsGroupState
 from anabranch.broker.coordinators.streams_groups.streams_settings import StreamsSettings
 from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS, STANDBY, each
-from anabranch.protocol.apis.streams_group_heartbeat import Endpoint, TaskIds, TaskOffset
+from anabranch.protocol.apis.streams_group_heartbeat import TaskIds, TaskOffset
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.consumer_groups.world import settle
 from tests.broker.coordinators.streams_groups.world import (
@@ -35,15 +33,12 @@ from tests.broker.coordinators.streams_groups.world import (
     Client,
     Driver,
     active,
+    driver,
+    joined,
     subtopology,
 )
 
-
-@pytest.fixture
-def driver() -> Driver:
-    made = Driver()
-    made.topics.make("t", 4)
-    return made
+__all__ = ["driver"]
 
 
 def codes(answer: StreamsAnswer) -> list[int]:
@@ -102,16 +97,14 @@ def test_initial_rebalance_delay_gathers_the_first_members() -> None:
 
 
 def test_grown_source_topic_adds_tasks(driver: Driver) -> None:
-    a = Client(driver, "a")
-    a.join()
+    (a,) = joined(driver, "a")
     driver.topics.make("t", 5)
     assert a.beat().assigned == active(s0=range(5))
     assert a.epoch == 3
 
 
 def test_shrunk_source_topic_removes_tasks(driver: Driver) -> None:
-    a = Client(driver, "a")
-    a.join()
+    (a,) = joined(driver, "a")
     driver.topics.make("t", 2)
     a.said = None  # as after a failure, it says all that it has
     assert a.beat().assigned == active(s0=(0, 1))
@@ -119,8 +112,7 @@ def test_shrunk_source_topic_removes_tasks(driver: Driver) -> None:
 
 
 def test_incorrectly_partitioned_topics_revoke_all_tasks(driver: Driver) -> None:
-    a = Client(driver, "a", COUNTS)
-    a.join()
+    (a,) = joined(driver, "a", parts=COUNTS)
     settle(a)
     driver.topics.make("t", 5)
     response = a.beat()
@@ -134,16 +126,14 @@ def test_incorrectly_partitioned_topics_revoke_all_tasks(driver: Driver) -> None
 
 
 def test_deleted_source_topic_revokes_all_tasks(driver: Driver) -> None:
-    a = Client(driver, "a")
-    a.join()
+    (a,) = joined(driver, "a")
     del driver.topics.known["t"]
     driver.topics.image = object()
     assert codes(a.beat()) == [MISSING_SOURCE_TOPICS] and a.owned == NO_TASKS
 
 
 def test_topology_is_not_recomputed_while_topics_are_unchanged(driver: Driver) -> None:
-    a = Client(driver, "a")
-    a.join()
+    (a,) = joined(driver, "a")
     seen = driver.group.configured
     a.beat()
     assert driver.group.configured is seen
@@ -154,9 +144,7 @@ def test_topology_is_not_recomputed_while_topics_are_unchanged(driver: Driver) -
 
 def test_standby_task_becomes_active_on_the_other_member(driver: Driver) -> None:
     driver.settings = StreamsSettings(standbys=1)
-    a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
-    a.join()
-    b.join()
+    a, b = joined(driver, "a", "b", parts=COUNTS)
     settle(a, b)
     for one, other in ((a, b), (b, a)):
         copies = {(name, index) for role, name, index in each(one.owned) if role is STANDBY}
@@ -170,9 +158,7 @@ def test_standby_task_becomes_active_on_the_other_member(driver: Driver) -> None
 
 
 def test_raised_number_of_standby_replicas_causes_a_rebalance(driver: Driver) -> None:
-    a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
-    a.join()
-    b.join()
+    a, b = joined(driver, "a", "b", parts=COUNTS)
     settle(a, b)
     epoch = driver.group.epoch
     driver.settings = StreamsSettings(standbys=1)
@@ -238,9 +224,7 @@ def test_malformed_heartbeat_is_refused(driver: Driver, wrong: dict[str, Any]) -
 
 
 def test_duplicate_subtopology_in_owned_tasks_is_accepted(driver: Driver) -> None:
-    a, b = Client(driver, "a"), Client(driver, "b")
-    a.join()
-    b.join()
+    a, _ = joined(driver, "a", "b")
     a.beat()
     both = [TaskIds(subtopology_id="0", partitions=[0, 1, 3]), TaskIds(subtopology_id="0", partitions=[0, 1])]
     assert a.beat(active_tasks=both).epoch == 2, "it still has one that it is to give up"
@@ -269,8 +253,7 @@ def test_member_with_wrong_epoch_is_fenced(driver: Driver) -> None:
 
 @pytest.mark.parametrize("tasks", [active(s0=(4,)), active(s0=(-1,)), active(s7=(0,))], ids=str)
 def test_owned_task_outside_the_topology_is_refused(driver: Driver, tasks: Any) -> None:
-    a = Client(driver, "a")
-    a.join()
+    (a,) = joined(driver, "a")
     a.owned = tasks
     assert a.refused() is ErrorCode.INVALID_REQUEST
 
@@ -285,8 +268,7 @@ def test_group_uses_the_topology_of_its_first_member(driver: Driver) -> None:
 
 def test_join_of_a_full_group_is_refused(driver: Driver) -> None:
     driver.settings = StreamsSettings(size_max=1)
-    a = Client(driver, "a")
-    a.join()
+    (a,) = joined(driver, "a")
     assert Client(driver, "b").refused() is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert a.join().epoch == 2, "who is in may begin again"
 
@@ -295,9 +277,7 @@ def test_join_of_a_full_group_is_refused(driver: Driver) -> None:
 
 
 def test_tasks_of_leaving_and_expired_members_are_reassigned(driver: Driver) -> None:
-    a, b, c = (Client(driver, one) for one in "abc")
-    for one in (a, b, c):
-        one.join()
+    a, b, c = joined(driver, *"abc")
     settle(a, b, c)
     assert b.leave() == StreamsAnswer(member_id="b", epoch=-1)
     driver.now_ms += 44_999
@@ -314,9 +294,7 @@ def test_tasks_of_leaving_and_expired_members_are_reassigned(driver: Driver) -> 
 
 
 def test_member_that_does_not_revoke_in_time_is_removed(driver: Driver) -> None:
-    a, b = Client(driver, "a"), Client(driver, "b")
-    a.join()
-    b.join()
+    a, b = joined(driver, "a", "b")
     a.beat()
     for _ in range(2):
         driver.now_ms += 30_000
@@ -328,9 +306,7 @@ def test_member_that_does_not_revoke_in_time_is_removed(driver: Driver) -> None:
 
 
 def test_shutdown_request_of_a_member_shuts_down_the_application(driver: Driver) -> None:
-    a, b = Client(driver, "a"), Client(driver, "b")
-    a.join()
-    b.join()
+    a, b = joined(driver, "a", "b")
     assert codes(a.beat(shutdown_application=True)) == [SHUTDOWN_APPLICATION]
     assert codes(b.beat()) == [SHUTDOWN_APPLICATION]
     a.leave()
@@ -348,147 +324,6 @@ def test_tombstones_of_a_deleted_group_remove_its_state(driver: Driver) -> None:
         getattr(driver.group, name) == getattr(fresh, name) for name in ("epoch", "members", "targets", "topology")
     )
     assert driver.group.assignment_epoch == 0 and driver.group._holders == {}
-
-
-# --- offsets, descriptions, questions about state ----------------------------------------------------------------
-
-
-def commit(member: str, epoch: int, *partitions: int, **more: Any) -> Commit:
-    return Commit(
-        member_id=member, instance_id=None, generation=epoch, partitions=[("t", one) for one in partitions], **more
-    )
-
-
-def test_commits_are_fenced_by_the_epoch_of_each_task(driver: Driver) -> None:
-    group = driver.group
-
-    def refused(event: Commit) -> ErrorCode | None:
-        try:
-            streams_administration.authorize(group, event)
-        except KafkaError as error:
-            return error.code
-        return None
-
-    assert refused(commit("", -1, 0)) is None, "nobody is there"
-    a, b = Client(driver, "a"), Client(driver, "b")
-    a.join()
-    assert refused(commit("", -1, 0)) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert refused(commit("", -1, 0, transactional=True)) is None
-    assert refused(commit("a", 2, 0)) is None
-    assert refused(commit("a", 2, 0, version=8)) is ErrorCode.UNSUPPORTED_VERSION
-    assert refused(commit("a", 3, 0)) is ErrorCode.STALE_MEMBER_EPOCH
-    assert refused(commit("a", 1, 0)) is ErrorCode.STALE_MEMBER_EPOCH
-    assert refused(commit("a", 1, 0, transactional=True)) is ErrorCode.ILLEGAL_GENERATION
-    b.join()
-    a.beat()
-    assert refused(commit("a", 2, 2)) is None, "it gives 2 up, and may say how far it came"
-    a.beat()
-    assert a.epoch == 3 and refused(commit("a", 2, 0)) is None, "0 is its own since epoch 2"
-    assert refused(commit("a", 2, 0, 2)) is ErrorCode.STALE_MEMBER_EPOCH, "2 is not any more"
-    b.beat()
-    assert refused(commit("b", 2, 2)) is ErrorCode.STALE_MEMBER_EPOCH, "2 is b's since epoch 3"
-
-
-def test_commit_of_a_task_is_fenced_by_the_epoch_of_its_assignment(driver: Driver) -> None:
-    a, b = Client(driver, "a"), Client(driver, "b")
-    a.join()
-    driver.topics.make("t", 5)
-    a.beat()
-    b.join()
-    a.beat()
-    assert (a.epoch, driver.group.members["a"].revoking) == (3, active(s0=(3, 4)))
-    streams_administration.authorize(driver.group, commit("a", 2, 3))  # it has given it up only for the records
-    with pytest.raises(KafkaError):
-        streams_administration.authorize(driver.group, commit("a", 2, 4))  # which is its own since epoch 3
-
-
-def test_commit_before_a_standby_became_active_is_fenced(driver: Driver) -> None:
-    driver.settings = StreamsSettings(standbys=1)
-    a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
-    a.join()
-    b.join()
-    settle(a, b)
-    copied = next(iter(b.owned[STANDBY, "1"]))
-    before = b.epoch
-    a.leave()
-    settle(b)
-    event = Commit(member_id="b", instance_id=None, generation=before, partitions=[("words", copied)])
-    with pytest.raises(KafkaError) as refused:
-        streams_administration.authorize(driver.group, event)
-    assert refused.value.code is ErrorCode.STALE_MEMBER_EPOCH
-
-
-def test_offset_fetch_is_allowed_for_members_and_without_member_id(driver: Driver) -> None:
-    Client(driver, "a").join()
-    streams_administration.authorize_fetch(driver.group, None, -1)
-    streams_administration.authorize_fetch(driver.group, "a", 2)
-    for member_id, epoch, code in (
-        ("a", 1, ErrorCode.STALE_MEMBER_EPOCH),
-        ("b", 2, ErrorCode.UNKNOWN_MEMBER_ID),
-        (None, 2, ErrorCode.UNKNOWN_MEMBER_ID),
-    ):
-        with pytest.raises(KafkaError) as refused:
-            streams_administration.authorize_fetch(driver.group, member_id, epoch)
-        assert refused.value.code is code
-
-
-def test_group_with_members_is_not_deleted_or_observed(driver: Driver) -> None:
-    a = Client(driver, "a")
-    a.join()
-    for event, code in (
-        (Delete(), ErrorCode.NON_EMPTY_GROUP),
-        (Observe(member_id="a", generation=2), ErrorCode.GROUP_ID_NOT_FOUND),
-    ):
-        with pytest.raises(KafkaError) as refused:
-            streams_administration.authorize(driver.group, event)
-        assert refused.value.code is code
-    assert driver.group.subscribed_topics() == {"t"}
-    a.leave()
-    streams_administration.authorize(driver.group, Delete())
-    assert driver.group.subscribed_topics() == set()
-
-
-def test_described_topology_has_partition_counts_once_configured(driver: Driver) -> None:
-    a = Client(driver, "a", COUNTS)
-    a.join()
-
-    def widths() -> dict[str, int]:
-        described = streams_administration.describe(driver.group)
-        assert described.topology is not None
-        rows = [
-            row
-            for part in described.topology.subtopologies or ()
-            for row in (*part.repartition_source_topics, *part.state_changelog_topics)
-        ]
-        return {row.name: row.partitions for row in rows}
-
-    assert widths() == {"words": 0, "counts": 0}
-    settle(a)
-    assert widths() == {"words": 4, "counts": 4}
-    (member,) = streams_administration.describe(driver.group).members
-    assert (member.process_id, member.client_host, member.topology_epoch) == ("process-a", "/1.2.3.4", 0)
-    assert member.assignment == member.target_assignment
-    assert [row.partitions for row in member.assignment.active_tasks] == [[0, 1, 2, 3]] * 2
-
-
-def test_members_receive_the_endpoints_of_partitions(driver: Driver) -> None:
-    driver.topics.make("u", 1)
-    parts = [subtopology("0", "t", "u")]
-    a, b = Client(driver, "a", parts), Client(driver, "b", parts)
-    a.join(user_endpoint=Endpoint(host="h", port=1))
-    b.join(user_endpoint=Endpoint(host="i", port=2))
-    known = b.beat().endpoint_epoch
-    assert not b.beat(endpoint_information_epoch=known).include_endpoints
-    a.beat()
-    a.beat()
-    response = b.beat(endpoint_information_epoch=known)
-    assert response.include_endpoints and response.endpoint_epoch > known
-    view: TopicsView = driver.topics
-    rows = streams_administration.endpoints(driver.group, view)
-    assert {row.user_endpoint.host: {one.topic: one.partitions for one in row.active_partitions} for row in rows} == {
-        "h": {"t": [0, 1], "u": [0]},
-        "i": {"t": [2, 3], "u": []},
-    }
 
 
 # --- random schedules --------------------------------------------------------------------------------------------

@@ -201,3 +201,18 @@ class Client:
         with pytest.raises(KafkaError) as refusal:
             self.driver.send(self.request(**more))
         return refusal.value.code
+
+
+@pytest.fixture
+def driver() -> Driver:
+    made = Driver()
+    made.topics.make("t", 4)
+    return made
+
+
+def joined(driver: Driver, *names: str, parts: Sequence[Subtopology] = PLAIN) -> list[Client]:
+    """Clients that have joined one after another."""
+    clients = [Client(driver, name, parts) for name in names]
+    for one in clients:
+        one.join()
+    return clients
