@@ -7,15 +7,11 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch import Admin
+from anabranch import Admin, TopicPartition
 from anabranch.clients.consumer.classic_group_membership import ClassicMembership
+from anabranch.clients.group_offsets import commit_request
 from anabranch.protocol.apis.fetch import FetchRequest
-from anabranch.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from anabranch.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from anabranch.protocol.registry import api_of
@@ -140,20 +136,8 @@ async def zombie_commits(schedule: Any) -> bool:
 
 
 def _commit_of(membership: ClassicMembership, offsets: Mapping[int, int]) -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id=GROUP,
-        generation_id_or_member_epoch=membership.generation,
-        member_id=membership.member_id,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=TOPIC,
-                partitions=[
-                    OffsetCommitRequestPartition(partition_index=index, committed_offset=at, committed_metadata="")
-                    for index, at in offsets.items()
-                ],
-            )
-        ],
-    )
+    places = {TopicPartition(TOPIC, index): at for index, at in offsets.items()}
+    return commit_request(GROUP, places, generation=membership.generation, member_id=membership.member_id)
 
 
 async def _send(schedule: Any, request: OffsetCommitRequest, row: Commit) -> None:

@@ -85,4 +85,4 @@ class Assigned:
         assert answer.error_code == ErrorCode.NONE, answer
 
     async def commit(self, offsets: dict[int, int]) -> None:
-        await commit(self.admin, offsets, generation_id_or_member_epoch=self.epoch, member_id=self.name)
+        await commit(self.admin, offsets, generation=self.epoch, member_id=self.name)

@@ -6,16 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from anabranch import Admin
+from anabranch import Admin, TopicPartition
 from anabranch.clients.group_admin import committed_offsets
+from anabranch.clients.group_offsets import commit_errors, commit_request, first_commit_error
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from anabranch.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from anabranch.protocol.apis.offset_commit import OffsetCommitResponse
 from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from anabranch.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -131,23 +127,15 @@ class StockMember:
         return await self.take_part()
 
     async def commit(self, offsets: dict[int, int]) -> None:
-        sender = {"member_id": self.member_id, "group_instance_id": self.instance}
-        await commit(self.admin, offsets, generation_id_or_member_epoch=self.generation, **sender)
+        member = {"generation": self.generation, "member_id": self.member_id, "instance_id": self.instance}
+        await commit(self.admin, offsets, **member)
 
 
 async def commit(admin: Admin, offsets: dict[int, int], **sender: Any) -> None:
     """Commit offsets of the topic in the name of a member."""
-    rows = [
-        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
-        for index, offset in offsets.items()
-    ]
-    request = OffsetCommitRequest(
-        group_id=GROUP, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=rows)], **sender
-    )
-    answer: OffsetCommitResponse = await admin.network.call_coordinator(
-        GROUP, request, lambda one: one.topics[0].partitions[0].error_code
-    )
-    assert [row.error_code for row in answer.topics[0].partitions] == [0] * len(rows)
+    request = commit_request(GROUP, {TopicPartition(TOPIC, index): at for index, at in offsets.items()}, **sender)
+    answer: OffsetCommitResponse = await admin.network.call_coordinator(GROUP, request, first_commit_error)
+    assert set(commit_errors(answer).values()) == {ErrorCode.NONE}
 
 
 async def committed(admin: Admin) -> dict[int, int]:

@@ -9,12 +9,9 @@ from typing import Any
 
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
 from anabranch.clients.connection import Connection
+from anabranch.clients.group_offsets import position_request
 from anabranch.controller.zk.memory import MemoryZooKeeper
-from anabranch.protocol.apis.consumer_group_position import (
-    ConsumerGroupPositionRequest,
-    ConsumerGroupPositionRequestPartition,
-    ConsumerGroupPositionRequestTopic,
-)
+from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.offset_commit import (
@@ -36,6 +33,7 @@ from anabranch.protocol.apis.update_metadata import (
 )
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.broker.coordinators.steady_clock import SteadyCluster
 from tests.broker.replication.replica_cluster import Assigned, until
 
@@ -177,17 +175,8 @@ def offsets_in(response: Any, version: int) -> dict[int, int]:
 def watch_request(
     awaited: dict[int, int], *, member: tuple[str, int] = ("", -1), max_wait_ms: int = FOR_EVER_MS
 ) -> ConsumerGroupPositionRequest:
-    rows = [
-        ConsumerGroupPositionRequestPartition(partition=index, need_position=True, position=-1, awaited_offset=offset)
-        for index, offset in awaited.items()
-    ]
-    return ConsumerGroupPositionRequest(
-        group_id="g",
-        generation_id=member[1],
-        member_id=member[0],
-        topics=[ConsumerGroupPositionRequestTopic(topic=TOPIC, partitions=rows)],
-        max_wait_ms=max_wait_ms,
-    )
+    places = {TopicPartition(TOPIC, index): offset for index, offset in awaited.items()}
+    return position_request("g", places, generation=member[1], member_id=member[0], max_wait_ms=max_wait_ms)
 
 
 def positions_in(response: Any) -> dict[int, int]:

@@ -34,14 +34,10 @@ from anabranch.broker.coordinators.classic_groups.group_events import (
 from anabranch.broker.coordinators.classic_groups.group_machine import apply
 from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
 from anabranch.broker.coordinators.groups.group_shards import GroupEntry, Shard
-from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition, records_of
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, records_of
 from anabranch.broker.coordinators.offsets.consumer_positions import refusal
 from anabranch.broker.coordinators.runtime.journal import JournalRecord, TransactionEnd
-from anabranch.protocol.apis.consumer_group_position import (
-    ConsumerGroupPositionRequest,
-    ConsumerGroupPositionRequestPartition,
-    ConsumerGroupPositionRequestTopic,
-)
+from anabranch.clients.group_offsets import position_request
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
@@ -55,6 +51,7 @@ from anabranch.protocol.internal_topics import (
     encode_key,
 )
 from anabranch.protocol.records.batch import NO_PRODUCER_ID
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.broker.coordinators.scenarios import rendering
 from tests.scenario_text import NotUnderstood, Stage, phrase
 
@@ -220,22 +217,8 @@ class GroupStage(Stage):
     def waits(self, client: str, offsets: str) -> None:
         """ConsumerGroupPosition v1: answered when a partition is committed so far, after 30 s at the latest."""
         one = self.client(client)
-        request = ConsumerGroupPositionRequest(
-            group_id=GROUP,
-            generation_id=one.generation,
-            member_id=one.member_id,
-            max_wait_ms=30_000,
-            topics=[
-                ConsumerGroupPositionRequestTopic(
-                    topic=topic,
-                    partitions=[
-                        ConsumerGroupPositionRequestPartition(
-                            partition=index, need_position=True, position=-1, awaited_offset=offset
-                        )
-                    ],
-                )
-                for (topic, index), offset in parsed(offsets).items()
-            ],
+        request = position_request(
+            GROUP, parsed(offsets), generation=one.generation, member_id=one.member_id, max_wait_ms=30_000
         )
         try:
             self.slot.authorize(Observe(member_id=one.member_id, generation=one.generation), self.now_ms)
@@ -519,5 +502,5 @@ def parsed(offsets: str) -> dict[TopicPartition, int]:
     for word in offsets.split(","):
         place, _, offset = word.partition("=")
         topic, _, index = place.rpartition("-")
-        found[topic, int(index)] = int(offset)
+        found[TopicPartition(topic, int(index))] = int(offset)
     return found
