@@ -107,6 +107,11 @@ class Peer:
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
 
+    async def is_served(self) -> None:
+        """Send ApiVersions, and wait for the response."""
+        self.send(request_frame(18, 0))
+        await self.frame()
+
 
 @contextlib.asynccontextmanager
 async def peer(port: int) -> AsyncIterator[Peer]:

@@ -24,7 +24,6 @@ from anabranch.protocol.apis.metadata import MetadataResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.serving import SETTINGS, lone_services, peer, request_frame, serving, until
 
-API_VERSIONS_V0 = request_frame(18, 0)
 HEARTBEAT_BODY = struct.pack(">h", 1) + b"g" + struct.pack(">ih", 1, 1) + b"m"
 
 
@@ -34,7 +33,7 @@ def heartbeat(correlation_id: int) -> bytes:
 
 async def test_api_versions_lists_served_ranges_in_every_version() -> None:
     async with serving() as server, peer(server.port) as one:
-        one.send(API_VERSIONS_V0)
+        one.send(request_frame(18, 0))
         frame = await one.frame()
         assert frame[:4] == struct.pack(">i", 1)
         response, _ = codec.decode(ApiVersionsResponse, 0, frame, 4)
@@ -54,8 +53,7 @@ async def test_api_versions_of_unknown_version_gets_a_version_0_response() -> No
         response, _ = codec.decode(ApiVersionsResponse, 0, await one.frame(), 4)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert [(row.api_key, row.max_version) for row in response.api_keys] == [(18, 4)]
-        one.send(API_VERSIONS_V0)
-        await one.frame()
+        await one.is_served()
 
 
 async def test_pipelined_requests_are_processed_one_by_one_and_in_order() -> None:
@@ -109,12 +107,10 @@ async def test_suspended_request_continues_in_the_connections_task(monkeypatch: 
 
     async with serving({"Heartbeat": patient}) as server, peer(server.port) as one, peer(server.port) as other:
         for peers in (one, other):
-            peers.send(API_VERSIONS_V0)
-            await peers.frame()
+            await peers.is_served()
         one.send(heartbeat(1))
         await until(lambda: len(tasks) == 1)
-        other.send(API_VERSIONS_V0)
-        await other.frame()
+        await other.is_served()
         assert await one.frame() == struct.pack(">ih", 1, 0)
         (task,) = set(tasks)
         assert task in {connection._task for connection in server._connections}
@@ -130,8 +126,7 @@ async def test_expired_timeout_cancels_the_wait_and_not_the_connection() -> None
         return HeartbeatResponse(error_code=0)
 
     async with serving({"Heartbeat": hasty}) as server, peer(server.port) as one:
-        one.send(API_VERSIONS_V0)
-        await one.frame()
+        await one.is_served()
         one.send(heartbeat(1))
         assert await one.frame() == struct.pack(">ih", 1, 0)
 
@@ -164,8 +159,7 @@ async def test_request_received_in_another_task_is_handled_by_the_connections_ta
         return HeartbeatResponse(error_code=0)
 
     async with serving({"Heartbeat": ready}) as server, peer(server.port) as one:
-        one.send(API_VERSIONS_V0)
-        await one.frame()
+        await one.is_served()
         (connection,) = server._connections
         frame = heartbeat(1)
         chunk = struct.pack(">i", len(frame)) + frame
@@ -193,8 +187,7 @@ async def test_handler_exception_has_the_same_effect_before_and_after_a_wait(
 
     with caplog.at_level(logging.INFO, logger="anabranch.broker"):
         async with serving({"Heartbeat": closing}) as server, peer(server.port) as one:
-            one.send(API_VERSIONS_V0)
-            await one.frame()
+            await one.is_served()
             one.writer.writelines([struct.pack(">i", len(frame)) + frame for frame in map(heartbeat, range(4))])
             for correlation_id in range(2):
                 assert await one.frame() == struct.pack(">ih", correlation_id, 0)
@@ -222,8 +215,7 @@ async def test_malformed_request_closes_the_connection_and_is_logged_once(
         async with serving() as server, peer(server.port) as good, peer(server.port) as bad:
             bad.writer.write(raw)
             assert await bad.closed()
-            good.send(API_VERSIONS_V0)
-            await good.frame()
+            await good.is_served()
     (record,) = [one for one in caplog.records if one.name.startswith("anabranch.broker")]
     assert reason in record.getMessage()
     assert record.exc_info is None
@@ -240,13 +232,11 @@ async def test_handler_bug_is_answered_if_possible_and_closes_its_connection(cap
                 response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
                 assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
                 assert await one.closed()
-                other.send(API_VERSIONS_V0)
-                await other.frame()
+                await other.is_served()
                 other.send(request_frame(3, 0, struct.pack(">i", 0)))
                 assert await other.closed(), "Metadata v0 has no place for the error"
             async with peer(server.port) as another:
-                another.send(API_VERSIONS_V0)
-                await another.frame()
+                await another.is_served()
     assert "bug in the handler of Heartbeat v0" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
@@ -344,8 +334,7 @@ async def test_unread_responses_stop_request_processing(then: str) -> None:
 
 async def test_idle_connections_are_closed() -> None:
     async with serving() as server, peer(server.port) as one:
-        one.send(API_VERSIONS_V0)
-        await one.frame()
+        await one.is_served()
         server._idle_s = 0.1  # not while it was still being served
         assert server._sweep is not None
         server._sweep.cancel()
@@ -382,14 +371,12 @@ async def test_number_of_connections_is_bounded() -> None:
     async with serving(max_connections=2) as server:
         async with peer(server.port) as first, peer(server.port) as second:
             for one in (first, second):
-                one.send(API_VERSIONS_V0)
-                await one.frame()
+                await one.is_served()
             async with peer(server.port) as third:
                 assert await third.closed()
         await until(lambda: server.connection_count == 0)
         async with peer(server.port) as fourth:
-            fourth.send(API_VERSIONS_V0)
-            await fourth.frame()
+            await fourth.is_served()
 
 
 async def test_only_produces_of_a_disconnected_peer_are_processed() -> None:

@@ -13,7 +13,7 @@ from anabranch.broker.dispatch.request_context import CloseConnection, RequestCo
 from anabranch.broker.network.turn_writer import WAITING_MAX, TurnWriter
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
 from anabranch.protocol.connection import NODE_SOFTWARE
-from tests.broker.network.test_server import API_VERSIONS_V0, heartbeat
+from tests.broker.network.test_server import heartbeat
 from tests.broker.serving import peer, request_frame, serving
 
 
@@ -86,8 +86,7 @@ async def test_response_that_waits_is_sent_before_that_of_a_failure_and_before_t
         return HeartbeatResponse(error_code=0)
 
     async with serving({"Heartbeat": third_fails}) as server, peer(server.port) as one:
-        one.send(API_VERSIONS_V0)
-        await one.frame()
+        await one.is_served()
         one.writer.writelines([struct.pack(">i", len(frame)) + frame for frame in map(heartbeat, range(3))])
         got = [await one.frame() for _ in range(3)]
         assert got == [struct.pack(">ih", number, 7 if number == 2 else 0) for number in range(3)]
@@ -100,8 +99,7 @@ async def test_response_that_waits_is_sent_before_a_stop() -> None:
         return HeartbeatResponse(error_code=0)
 
     async with serving({"Heartbeat": stopping}) as server, peer(server.port) as one:
-        one.send(API_VERSIONS_V0)
-        await one.frame()
+        await one.is_served()
         (connection,) = server.connections
         answer_at_once = connection._answer_at_once
 

@@ -32,18 +32,9 @@ class Always:
         self.answer = answer
         self.asked: list[tuple[Any, ...]] = []
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,
-        key_bytes: bytes | None,
-        value: Any,
-        value_bytes: bytes | None,
-        require_min_in_sync_acks: bool,
-        cluster: ClusterView,
-    ) -> int:
-        self.asked.append((topic, key, key_bytes, value, value_bytes, require_min_in_sync_acks))
-        self.cluster = cluster
+    def partition(self, *asked: Any) -> int:
+        *record, self.cluster = asked
+        self.asked.append(tuple(record))
         chosen: int = self.answer
         return chosen
 
@@ -55,17 +46,8 @@ class RoundRobin:
         self.current = 0
         self.begun: list[int] = []
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,
-        key_bytes: bytes | None,
-        value: Any,
-        value_bytes: bytes | None,
-        require_min_in_sync_acks: bool,
-        cluster: ClusterView,
-    ) -> int:
-        ready = cluster.ready_partitions_for_topic(topic)
+    def partition(self, topic: str, *asked: Any) -> int:
+        ready = asked[-1].ready_partitions_for_topic(topic)
         return ready[self.current % len(ready)]
 
     def on_new_batch(self, topic: str, cluster: ClusterView, prev_partition: int) -> None:

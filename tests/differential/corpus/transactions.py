@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from anabranch.protocol.apis.add_partitions_to_txn import (
@@ -57,40 +58,37 @@ class Producer:
         )
         return cls(transactional_id, answer.producer_id, answer.producer_epoch)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The fields that name it in its requests."""
+        return {"transactional_id": self.transactional_id, "producer_id": self.id, "producer_epoch": self.epoch}
+
     def add(self, *topics: tuple[str, list[int]], verify_only: bool = False) -> AddPartitionsToTxnRequest:
         """In the form of every version."""
         rows = [AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics]
         return AddPartitionsToTxnRequest(
             transactions=[
                 AddPartitionsToTxnTransaction(
-                    transactional_id=self.transactional_id,
-                    producer_id=self.id,
-                    producer_epoch=self.epoch,
+                    **self.identity,
                     verify_only=verify_only,
                     topics=rows,
                 )
             ],
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.id,
-            v3_and_below_producer_epoch=self.epoch,
+            **{f"v3_and_below_{name}": one for name, one in self.identity.items()},
             v3_and_below_topics=rows,
         )
 
     def end(self, *, committed: bool = True) -> EndTxnRequest:
         """Commit or abort."""
         return EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
+            **self.identity,
             committed=committed,
         )
 
     def group(self, group: str) -> AddOffsetsToTxnRequest:
         """The offsets of a group belong to the transaction."""
         return AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
+            **self.identity,
             group_id=group,
         )
 
@@ -103,10 +101,8 @@ class Producer:
             for index, offset in rows
         ]
         return TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
+            **self.identity,
             group_id=group,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
             generation_id=generation,
             member_id=member,
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=partitions)],

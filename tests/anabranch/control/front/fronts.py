@@ -13,6 +13,7 @@ from anabranch.clients.connection import Connection
 from anabranch.control.front.agent_client import AgentClient, open_http
 from anabranch.control.front.front import Front
 from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from tests.anabranch.control.agents import RunningAgent, running_agent
 
@@ -80,6 +81,13 @@ class OnAgents:
         finally:
             await connection.close()
         return next(int(one.error_code) for one in response.topics if one.name == topic)
+
+    async def hit_once(self, rule: Rule) -> None:
+        """Add the rule `r` of requests for metadata, and let the first node meet it."""
+        await self.with_topic()
+        await self.front.rules.add(rule)
+        await self.metadata_error(1)
+        await self.front.rules.wait_hits("r", 1, 30)
 
 
 @asynccontextmanager

@@ -222,20 +222,14 @@ async def test_action_on_another_node_is_carried_out_by_the_front() -> None:
 
 async def test_nodes_that_a_rule_froze_go_on_when_it_is_released() -> None:
     async with on_agents() as on, asyncio.timeout(60):
-        await on.with_topic()
-        await on.front.rules.add(rule(node="freeze", on=(2,), times=1))
-        await on.metadata_error(1)
-        await on.front.rules.wait_hits("r", 1, 30)
+        await on.hit_once(rule(node="freeze", on=(2,), times=1))
         await on.front.rules.release("r")
         assert on.actions.done == [("freeze", 2), ("thaw", 2)]
 
 
 async def test_session_that_a_rule_suspended_goes_on_when_the_rule_is_removed() -> None:
     async with on_agents() as on, asyncio.timeout(60):
-        await on.with_topic()
-        await on.front.rules.add(rule(node="suspend", on=(2,), times=1))
-        await on.metadata_error(1)
-        await on.front.rules.wait_hits("r", 1, 30)
+        await on.hit_once(rule(node="suspend", on=(2,), times=1))
         await on.front.rules.remove("r")
         await on.front.rules.actions.wait_settled()
         assert on.actions.done == [("suspend_session", 2), ("resume_session", 2)]
@@ -243,10 +237,7 @@ async def test_session_that_a_rule_suspended_goes_on_when_the_rule_is_removed() 
 
 async def test_session_that_was_suspended_on_request_is_not_resumed_by_a_rule() -> None:
     async with on_agents() as on, asyncio.timeout(60):
-        await on.with_topic()
-        await on.front.rules.add(rule(node="suspend", on=(2,), times=1))
-        await on.metadata_error(1)
-        await on.front.rules.wait_hits("r", 1, 30)
+        await on.hit_once(rule(node="suspend", on=(2,), times=1))
         on.actions.suspended_on_request.add(2)
         await on.front.rules.remove("r")
         await on.front.rules.actions.wait_settled()
