@@ -63,6 +63,11 @@ SETTINGS: Final = BrokerSettings(
 """Everything a few times faster than in life, so that a short run sees timeouts and their consequences."""
 
 
+def chance(seed: int | str, purpose: str) -> random.Random:
+    """The source of chance that a cluster of this seed has for a purpose."""
+    return random.Random(f"{seed}/{purpose}")
+
+
 class Machine:
     """One host: its disk, and the node process that runs on it, if any."""
 
@@ -123,7 +128,7 @@ class SimCluster:
 
     def rng(self, purpose: str) -> random.Random:
         """A source of chance of its own for each purpose, so that more chance here changes nothing there."""
-        return random.Random(f"{self.seed}/{purpose}")
+        return chance(self.seed, purpose)
 
     def now(self) -> float:
         return self.loop.time()

@@ -14,7 +14,7 @@ import asyncio
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from anabranch import Admin
@@ -27,6 +27,7 @@ from tests.sim.aims import Aim
 from tests.sim.assigning import SETTINGS
 from tests.sim.chores import CHORES
 from tests.sim.clients import COOPERATIVE, EAGER, GROUP, TOPIC, Reader
+from tests.sim.cluster import chance
 from tests.sim.deleting import DELETION_FAULTS, GroupHistory
 from tests.sim.effects import missing
 from tests.sim.faults import FAULTS, Fault
@@ -131,10 +132,15 @@ async def client_sleeps(schedule: SwarmSchedule) -> bool:
 SWARM_FAULTS: Final[dict[str, Fault]] = {**FAULTS, **RESIZE_FAULTS, **DELETION_FAULTS, **ADMINISTRATION}
 
 
-def swarm(rng: Any, kinds: list[str]) -> dict[str, float]:
-    """The weights of some of these kinds: how many, and how unequal, the seed decides."""
+def swarm(seed: int | str, what: str, kinds: Iterable[str]) -> dict[str, float]:
+    """The weights of some of these kinds: how many, and how unequal, the seed decides.
+
+    Each kind has a source of chance of its own, so a new kind changes only the schedules that it is in.
+    """
+    rng = chance(seed, what)
     share, bias = rng.choice((0.1, 0.3, 0.6, 0.9)), rng.choice((1, 2, 4))
-    return {kind: rng.random() ** bias for kind in kinds if rng.random() < share}
+    draws = {kind: chance(seed, f"{what}/{kind}") for kind in kinds}
+    return {kind: draw.random() ** bias for kind, draw in draws.items() if draw.random() < share}
 
 
 class SwarmSchedule(ResizeSchedule):
@@ -171,11 +177,13 @@ class SwarmSchedule(ResizeSchedule):
         flushes = rng.random() < 0.3
         without = {COPIER_FAULT} if flushes else {COPIER_FAULT, "power failure everywhere"}
         shape = super()._shape_of(rng)
-        weights = swarm(rng, [kind for kind in SWARM_FAULTS if kind not in without])
+        weights = swarm(self.seed, "faults", [kind for kind in SWARM_FAULTS if kind not in without])
         if shape.copiers:
             weights = {kind: weight for kind, weight in weights.items() if kind not in DELETION_FAULTS}
             weights[COPIER_FAULT] = 0.3
-        return dataclasses.replace(shape, weights=weights, chores=swarm(rng, list(OWN_CHORES)), flushes=flushes)
+        return dataclasses.replace(
+            shape, weights=weights, chores=swarm(self.seed, "chores", OWN_CHORES), flushes=flushes
+        )
 
     def _readers(self) -> list[Reader]:
         found = []

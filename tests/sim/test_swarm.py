@@ -28,11 +28,18 @@ def test_schedules_of_all_protocols_and_faults_have_no_violation(workers: Execut
 
 
 def test_each_seed_leaves_faults_out_and_prefers_some() -> None:
-    drawn = [swarm(SimCluster("swarm", spares=0).rng(f"{seed}"), list(SWARM_FAULTS)) for seed in range(40)]
+    drawn = [swarm(seed, "faults", SWARM_FAULTS) for seed in range(40)]
     sizes = [len(one) for one in drawn]
     assert min(sizes) < len(SWARM_FAULTS) / 4 and max(sizes) > len(SWARM_FAULTS) * 3 / 4
     unequal = [max(one.values()) / sum(one.values()) for one in drawn if len(one) > 3]
     assert max(unequal) > 3 * min(unequal)
+
+
+def test_new_kind_changes_no_weight_of_another() -> None:
+    for seed in range(20):
+        weights = swarm(seed, "faults", ["a new one", *SWARM_FAULTS])
+        weights.pop("a new one", None)
+        assert weights == swarm(seed, "faults", SWARM_FAULTS)
 
 
 def test_coverage_counts_actions_with_effect_in_their_phase_and_beside_others() -> None:
