@@ -222,6 +222,21 @@ class OffsetsFetched:
     offsets: Mapping[Place, int]
 
 
+@dataclass(slots=True)
+class Denied:
+    """A client had no right to a topic, and every broker knew that.
+
+    The span begins when brokers have answered what they accepted before, and ends when the right is asked for again.
+    """
+
+    order: int
+    client: str
+    """Its name; each of its processes adds a dot and a number."""
+    operation: Literal["READ", "WRITE"]
+    topic: str
+    until_order: int = -1
+
+
 @dataclass
 class History:
     """All events of a run, each kind in its order."""
@@ -262,6 +277,9 @@ class History:
     assigned: list[Assigned] = field(default_factory=list)
     fetched: list[OffsetsFetched] = field(default_factory=list)
     resets: list[OffsetsReset] = field(default_factory=list)
+    denials: list[Denied] = field(default_factory=list)
+    authorizes: bool = False
+    """Whether brokers authorize requests, so that a client may be refused."""
     resizes: ResizeEvents = field(default_factory=ResizeEvents)
     shares: ShareEvents = field(default_factory=ShareEvents)
     strays: list[Stray] = field(default_factory=list)

@@ -205,6 +205,28 @@ def _values_by_position(history: History) -> Iterator[tuple[Place, int, str, str
             yield send.place, send.offset, send.value, "acknowledgement"
 
 
+def a49_served_without_right(history: History) -> Iterator[str]:
+    """A client reads or writes a record while every broker knows that it may not.
+
+    Only records that were sent in this time count for reads: the client may have fetched others before.
+    """
+    sends = {send.value: send for send in history.sends}
+    for denied in history.denials:
+        span = range(denied.order, denied.until_order)
+        if denied.operation == "WRITE":
+            for send in history.sends:
+                to_topic = send.place is not None and send.place[0] == denied.topic
+                own = send.producer.rpartition(".")[0] == denied.client
+                if to_topic and own and send.outcome == "ok" and send.order in span and send.acked_order in span:
+                    yield f"{send.producer} may not write to {denied.topic}, and wrote {send.value}"
+            continue
+        for delivery in history.deliveries:
+            sent = sends.get(delivery.value)
+            own = delivery.consumer.rpartition(".")[0] == denied.client and delivery.place[0] == denied.topic
+            if own and sent is not None and sent.order in span and delivery.order in span:
+                yield f"{delivery.consumer} may not read {denied.topic}, and got {delivery.value}"
+
+
 CHECKERS: Final[dict[str, Checker]] = {
     "A1 inconsistent-offsets": a1_inconsistent_offsets,
     "A2 duplicate": a2_duplicate,
@@ -219,4 +241,5 @@ CHECKERS: Final[dict[str, Checker]] = {
     "A20 epoch-order": a20_epoch_order,
     "A25 sequence-gap": a25_sequence_gap,
     "A39 undead": a39_undead,
+    "A49 served-without-right": a49_served_without_right,
 }

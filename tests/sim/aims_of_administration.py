@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from anabranch import Admin, NewTopic
 from anabranch.controller.zk import paths
-from tests.sim import administration
+from tests.sim import access, administration
 from tests.sim.aims import aim, calm
 from tests.sim.chores import SIDE, Caretaker, make_or_unmake
 from tests.sim.clients import CLIENT_FAILURES
@@ -217,3 +217,16 @@ async def replaced_while_connecting(schedule: Any) -> bool:
     cluster.network.slow(*way, 0)
     await _seen(schedule, lambda: calm(cluster), 10)
     return bool(late)
+
+
+@aim(
+    "a client loses a right that it uses",
+    {"copiers": 0, "readers": 2, "counts": [2], "keys": 8, "fault_s": 5.0, "pace_s": 0.2, "write_pause_s": 0.03},
+    settings=access.SETTINGS,
+)
+async def right_lost(schedule: Any) -> bool:
+    """Others go on, and it goes on when it has the right again. It has come about when a read or write was at stake."""
+    cluster, judged = schedule.cluster, len(schedule.cluster.history.denials)
+    await access.RightsOperator(cluster).create()
+    taken = await access.right_is_taken_away(schedule)
+    return taken and len(cluster.history.denials) > judged

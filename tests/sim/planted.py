@@ -160,5 +160,6 @@ def _checker_of(violation: str) -> str:
     return violation.partition(":")[0]
 
 
-for _subject in ("replication", "controller", "groups", "resizes", "transactions", "found"):  # the order of the table
+# In the order of the table.
+for _subject in ("replication", "controller", "groups", "resizes", "transactions", "access", "found"):
     importlib.import_module(f"tests.sim.planted_{_subject}")

@@ -22,6 +22,7 @@ from anabranch.chaos import second_opinion
 from anabranch.chaos.checkers import data_plane, groups, order, transactions
 from anabranch.chaos.share_readers import SHARED
 from anabranch.protocol.errors import ErrorCode
+from tests.sim import access
 from tests.sim.administration import as_administrator, delete_offset, throttle
 from tests.sim.aims import Aim
 from tests.sim.assigning import SETTINGS
@@ -129,6 +130,7 @@ async def client_sleeps(schedule: SwarmSchedule) -> bool:
     return True
 
 
+ADMINISTRATION[access.FAULT] = access.right_is_taken_away
 SWARM_FAULTS: Final[dict[str, Fault]] = {**FAULTS, **RESIZE_FAULTS, **DELETION_FAULTS, **ADMINISTRATION}
 
 
@@ -150,8 +152,15 @@ class SwarmSchedule(ResizeSchedule):
         super().__init__(f"swarm-{seed}", aim)
         self.caretaker.weights = dict(self.shape.chores)
         self._share()
+        if self.authorizes:
+            self.operators.insert(0, access.RightsOperator(self.cluster))
         alone = self.cluster.rng("alone").random() < 0.5
         self.standalone = [LogReader(self.cluster, "standalone")] if alone else []
+
+    @functools.cached_property
+    def authorizes(self) -> bool:
+        """Whether brokers authorize clients, so that one can lose a right."""
+        return chance(self.seed, "rights").random() < 0.5
 
     @functools.cached_property
     def further_groups(self) -> Mapping[str, History]:
@@ -169,6 +178,7 @@ class SwarmSchedule(ResizeSchedule):
             **super()._changes(),
             **SETTINGS,
             **SHARE_SETTINGS,
+            **(access.SETTINGS if self.authorizes else {}),
             "group_share_delivery_count_limit": DELIVERY_LIMIT,
             "log_retention_check_interval_ms": 300,
         }
@@ -176,6 +186,7 @@ class SwarmSchedule(ResizeSchedule):
     def _shape_of(self, rng: Any) -> Shape:
         flushes = rng.random() < 0.3
         without = {COPIER_FAULT} if flushes else {COPIER_FAULT, "power failure everywhere"}
+        without |= set() if self.authorizes else {access.FAULT}
         shape = super()._shape_of(rng)
         weights = swarm(self.seed, "faults", [kind for kind in SWARM_FAULTS if kind not in without])
         if shape.copiers:
@@ -229,9 +240,16 @@ class SwarmSchedule(ResizeSchedule):
         shares, alone = {"share"} if self.sharers else set(), {"standalone"} if self.standalone else set()
         return super().protocols | shares | alone
 
+    async def _heal(self) -> None:
+        await super()._heal()
+        if self.authorizes:
+            await asyncio.sleep(0.5)  # a request to deny something may have been held up by a link
+            await access.give_back(self.cluster)
+
     def run(self) -> Verdict:
         verdict = super().run()
         checks = {**groups.CHECKERS, **order.CHECKERS, "A4 unseen": data_plane.a4_unseen}
+        checks["A49 served-without-right"] = data_plane.a49_served_without_right
         checks["A30 offset-goes-back"] = transactions.a30_offset_goes_back
         for group, history in self.further_groups.items():
             if verdict.history.complete:

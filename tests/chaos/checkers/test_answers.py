@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.chaos.checkers.answers import CHECKERS
 from anabranch.protocol.errors import ErrorCode
-from tests.chaos.checkers.story import Build, Cases
+from tests.chaos.checkers.story import Build, Cases, Story
 
 case = Cases(CHECKERS)
 
@@ -39,6 +39,12 @@ def _() -> tuple[Build, Build]:
 @case("A26 unexpected-error")
 def _() -> tuple[Build, Build]:
     return answered("DescribeLogDirs", 4, ErrorCode.NOT_CONTROLLER), answered("DescribeLogDirs", 4, ErrorCode.NONE)
+
+
+@case.pair("A26 unexpected-error", False, True)
+def _(s: Story, authorizes: bool) -> None:
+    s.history.authorizes = authorizes
+    answered("Fetch", 17, ErrorCode.GROUP_AUTHORIZATION_FAILED)(s)
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.chaos.checkers.data_plane import CHECKERS
+from anabranch.chaos.history import Denied
 from anabranch.chaos.replication_events import ReportedEnd
 from tests.chaos.checkers.story import Build, Cases, P, Q, Story
 
@@ -205,6 +206,41 @@ def _(s: Story, offset: int) -> None:
     s.history.gone.add("t~1")
     s.send("a", ("t~1", 0), 0)
     s.stored("a", P, offset)  # elsewhere: a repeated request that was long under way
+
+
+def may_not_write(client: str, *, acknowledged_in_time: bool = True) -> Build:
+    def build(s: Story) -> None:
+        span = Denied(s.history.tick(), "w", "WRITE", "t")
+        sent = s.send("a")
+        sent.producer = f"{client}.1"
+        span.until_order = sent.acked_order + acknowledged_in_time
+        s.history.denials.append(span)
+
+    return build
+
+
+@case("A49 served-without-right")
+def _() -> tuple[Build, Build]:
+    return may_not_write("w"), may_not_write("another")
+
+
+@case("A49 served-without-right")
+def _() -> tuple[Build, Build]:
+    """The right may have been back when the record was stored."""
+    return may_not_write("w"), may_not_write("w", acknowledged_in_time=False)
+
+
+@case.pair("A49 served-without-right", False, True)
+def _(s: Story, sent_before: bool) -> None:
+    """What was sent before may have been fetched before."""
+    if sent_before:
+        s.send("a")
+    span = Denied(s.history.tick(), "r", "READ", "t")
+    if not sent_before:
+        s.send("a")
+    s.deliver("a", consumer="r.2")
+    span.until_order = s.history.tick()
+    s.history.denials.append(span)
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
