@@ -8,6 +8,7 @@ from typing import Any, Final
 from anabranch.broker.replication.partition import Role
 from anabranch.broker.storage.checkpoints import RECOVERY_POINTS, decode_checkpoint
 from anabranch.controller.zk import paths
+from tests.sim import log_directories
 from tests.sim.aims import aim, calm
 from tests.sim.clients import TOPIC
 from tests.sim.cluster import SimCluster
@@ -185,3 +186,23 @@ async def believed_in(schedule: Any) -> bool:
         cluster.network.heal(*link)
     await within(schedule, 10, lambda: cluster.machines[node].up and cluster.all_in_isr())
     return elected and followed and short
+
+
+@aim(
+    "a replica moves to another log directory while it is written to",
+    {**BUSY, "fault_s": 4.0, "pace_s": 0.1, "writers": 3},
+    settings={"log_dirs": log_directories.DIRECTORIES},
+)
+async def moves_on_the_disk(schedule: Any) -> bool:
+    """The copy takes several steps. Connections break, so that producers send again what is stored."""
+    cluster, rng, caretaker = schedule.cluster, schedule.rng, schedule.caretaker
+    with log_directories.short_steps():
+        moving = log_directories.move_between_directories(caretaker, TOPIC)
+        task = cluster.loop.spawn(caretaker.process, moving)
+        while not task.done():
+            leader = cluster.leader(TOPIC, 0)
+            if leader > 0:
+                cluster.network.reset_some(cluster.machines[leader].host, 0.3)
+            await asyncio.sleep(0.05 * rng.random())
+        moved: bool = task.result()
+    return moved

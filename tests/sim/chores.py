@@ -11,7 +11,7 @@ its lives has a name of its own, except for the last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from anabranch import Admin, NewTopic, Producer
@@ -52,6 +52,7 @@ class Caretaker(Application):
         self.with_copiers = with_copiers
         self.weights = weights
         self.pause_s = pause_s
+        self.menu: Mapping[str, Chore] = CHORES
         self.coverage = Coverage(cluster)
         self.side_life = 0
         self.side_exists = False
@@ -65,7 +66,7 @@ class Caretaker(Application):
             if self.stopping:
                 return
             with self.coverage.during(kind) as span:
-                span.happened = await CHORES[kind](self)
+                span.happened = await self.menu[kind](self)
             self.cluster.fired[f"chore: {kind}"] += span.happened
 
     async def ask(self, what: str, work: Callable[[Admin], Awaitable[Any]], *, limit_s: float = PATIENCE_S) -> bool:

@@ -93,6 +93,11 @@ class Machine:
     def host(self) -> str:
         return self.settings.host
 
+    def files(self, process: Process) -> DiskView | dict[str, DiskView]:
+        """What a process on it sees of its disk: a volume for each log directory, if there are several."""
+        paths = self.settings.log_dirs
+        return {path: DiskView(self.disk, process, path) for path in paths} if paths else DiskView(self.disk, process)
+
     @property
     def up(self) -> bool:
         """Whether a node runs that has got through its start."""
@@ -185,7 +190,7 @@ class SimCluster:
         node = Node(
             machine.settings,
             connect=lambda: self.zookeeper.connect(timeout_ms),
-            files=DiskView(machine.disk, process),
+            files=machine.files(process),
             rng=self.rng(f"node-{process.name}"),
             clock_ms=lambda: self.loop.time_of_day_ms() + skew_ms,
             failpoint=lambda point: self._reached(machine, process, point),

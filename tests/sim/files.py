@@ -39,6 +39,10 @@ class Inode:
         self.dirty_from = len(self.content)
 
 
+Directories = dict[str, dict[str, Inode | None]]
+"""Path -> the names in it; a directory has no inode."""
+
+
 class SimDisk:
     """One machine's disk; outlives the processes that use it through `DiskView`."""
 
@@ -53,7 +57,8 @@ class SimDisk:
         """The directory whose files cannot be flushed."""
         self.die_in_append: Callable[[], None] | None = None
         self.fired: Counter[str] = Counter()
-        self.directories: dict[str, dict[str, Inode | None]] = {"": {}}
+        self.directories: Directories = {"": {}}
+        self._volumes: dict[str, Directories] = {"": self.directories}
 
     def rot(self, path: str, at: int, bit: int) -> None:
         """A bit of a file is another one than was written."""
@@ -76,11 +81,16 @@ class SimDisk:
 
     def lose_power(self) -> None:
         """The page cache is lost."""
-        for names in self.directories.values():
-            for inode in names.values():
-                if inode is not None:
-                    self._lose(inode)
+        for volume in self._volumes.values():
+            for names in volume.values():
+                for inode in names.values():
+                    if inode is not None:
+                        self._lose(inode)
         self.lied = False
+
+    def volume(self, path: str) -> Directories:
+        """The directories of a volume that is mounted here; the first one has no path. All fail together."""
+        return self._volumes.setdefault(path, {"": {}})
 
     def forms(self, path: str) -> list[bytes]:
         """What a file that is replaced as a whole may contain after a power failure; nothing if it is not there."""
@@ -116,33 +126,34 @@ class SimDisk:
 
 
 class DiskView:
-    """One process's view of the disk: implements `Files` as long as the process lives."""
+    """One process's view of a volume of the disk: implements `Files` as long as the process lives."""
 
-    def __init__(self, disk: SimDisk, process: Process) -> None:
+    def __init__(self, disk: SimDisk, process: Process, volume: str = "") -> None:
         self._disk = disk
         self._process = process
+        self._directories = disk.volume(volume)
 
     def open(self, path: str) -> File:
         names, name = self._entry(path)
         inode = names.get(name)
         if inode is None:
-            if path in self._disk.directories:
+            if path in self._directories:
                 raise IsADirectoryError(path)
             inode = names[name] = Inode()
         return SimFile(self._disk, self._process, inode, directory=path.rpartition("/")[0])
 
     def names(self, directory: str) -> list[str]:
         self._process.must_live()
-        return sorted(self._disk.directories.get(directory, ()))
+        return sorted(self._directories.get(directory, ()))
 
     def exists(self, path: str) -> bool:
         self._process.must_live()
         directory, _, name = path.rpartition("/")
-        return path in self._disk.directories or name in self._disk.directories.get(directory, ())
+        return path in self._directories or name in self._directories.get(directory, ())
 
     def make_directory(self, directory: str) -> None:
         self._process.must_live()
-        directories = self._disk.directories
+        directories = self._directories
         if directory in directories:
             return
         parent, _, name = directory.rpartition("/")
@@ -155,12 +166,12 @@ class DiskView:
     def read_file(self, path: str) -> bytes | None:
         self._process.must_live()
         directory, _, name = path.rpartition("/")
-        inode = self._disk.directories.get(directory, {}).get(name)
+        inode = self._directories.get(directory, {}).get(name)
         return None if inode is None else bytes(inode.content)
 
     def write_file(self, path: str, content: bytes) -> None:
         names, name = self._entry(path)
-        if path in self._disk.directories:
+        if path in self._directories:
             raise IsADirectoryError(path)
         if self._disk.full:
             self._disk.fired["no space left"] += 1
@@ -183,13 +194,13 @@ class DiskView:
     def remove(self, path: str) -> None:
         self._process.must_live()
         directory, _, name = path.rpartition("/")
-        names = self._disk.directories.get(directory, {})
+        names = self._directories.get(directory, {})
         if names.get(name) is not None:
             del names[name]
 
     def remove_directory(self, directory: str) -> None:
         self._process.must_live()
-        directories = self._disk.directories
+        directories = self._directories
         if directory in directories:
             for path in self._inside(directory):
                 del directories[path]
@@ -201,11 +212,11 @@ class DiskView:
         target_names, target_name = self._entry(target)
         if name not in names:
             raise FileNotFoundError(source)
-        if target in self._disk.directories:
+        if target in self._directories:
             raise FileExistsError(target)
         target_names[target_name] = names.pop(name)
         for path in self._inside(source):
-            self._disk.directories[target + path[len(source) :]] = self._disk.directories.pop(path)
+            self._directories[target + path[len(source) :]] = self._directories.pop(path)
 
     def space_bytes(self) -> tuple[int, int]:
         return -1, -1
@@ -219,12 +230,12 @@ class DiskView:
     def _entry(self, path: str) -> tuple[dict[str, Inode | None], str]:
         self._process.must_live()
         directory, _, name = path.rpartition("/")
-        if directory not in self._disk.directories:
+        if directory not in self._directories:
             raise FileNotFoundError(path)
-        return self._disk.directories[directory], name
+        return self._directories[directory], name
 
     def _inside(self, directory: str) -> list[str]:
-        return [path for path in self._disk.directories if path == directory or path.startswith(f"{directory}/")]
+        return [path for path in self._directories if path == directory or path.startswith(f"{directory}/")]
 
 
 class SimFile:

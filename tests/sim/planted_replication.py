@@ -7,7 +7,7 @@ from typing import Any
 
 import anabranch.broker.storage.segment as segment
 from anabranch.broker.handlers import list_offsets
-from anabranch.broker.replication import follower_log, isr_changes
+from anabranch.broker.replication import follower_log, isr_changes, log_moves
 from anabranch.broker.replication.fetch_reader import FetchReader
 from anabranch.broker.replication.isr_change import Verdict
 from anabranch.broker.replication.partition import Partition, Role
@@ -16,6 +16,7 @@ from anabranch.broker.replication.replica_fetcher import Fetcher
 from anabranch.broker.storage.durability import Durability
 from anabranch.broker.storage.epochs import LeaderEpochCache
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.storage.producer_state import ProducerStates
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest
@@ -194,3 +195,27 @@ def no_flush(planter: Planter) -> None:
 @plant("a torn end kept when a log is opened")
 def torn_end_kept(planter: Planter) -> None:
     planter.replace(segment, "check_crc", lambda buffer, position, header: True)
+
+
+@plant(
+    "a replica that moves to another log directory leaves its last records behind",
+    aim="a replica moves to another log directory while it is written to",
+)
+def last_piece_left_behind(planter: Planter) -> None:
+    def copy_piece(current: Any, future: Any) -> bool:
+        original(current, future)
+        return True
+
+    original = planter.replace(log_moves, "copy_piece", copy_piece)
+
+
+@plant(
+    "a replica that moves to another log directory forgets its producers",
+    aim="a replica moves to another log directory while it is written to",
+)
+def producers_left_behind(planter: Planter) -> None:
+    def promote_future(logs: Any, topic: str, index: int) -> Any:
+        logs._logs[topic, index].producers = ProducerStates()
+        return original(logs, topic, index)
+
+    original = planter.replace(LogManager, "promote_future", promote_future)

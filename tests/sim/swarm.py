@@ -22,11 +22,11 @@ from anabranch.chaos import second_opinion
 from anabranch.chaos.checkers import data_plane, groups, order, transactions
 from anabranch.chaos.share_readers import SHARED
 from anabranch.protocol.errors import ErrorCode
-from tests.sim import access
+from tests.sim import access, log_directories
 from tests.sim.administration import as_administrator, delete_offset, throttle
 from tests.sim.aims import Aim
 from tests.sim.assigning import SETTINGS
-from tests.sim.chores import CHORES
+from tests.sim.chores import CHORES, Chore
 from tests.sim.clients import COOPERATIVE, EAGER, GROUP, TOPIC, Reader
 from tests.sim.cluster import chance
 from tests.sim.deleting import DELETION_FAULTS, GroupHistory
@@ -49,8 +49,9 @@ PROTOCOLS: Final[Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
 DELIVERY_LIMIT: Final = 5
 COPIER_FAULT: Final = "copier replaced"
 """Only schedules with copiers have it. Those have no deletions of unread records, which would tear transactions."""
-OWN_CHORES: Final = tuple(name for name in CHORES if name != "delete records")
+SWARM_CHORES: Final[dict[str, Chore]] = {name: one for name, one in CHORES.items() if name != "delete records"}
 """Records that one group has committed are unread by others: `DELETION_FAULTS` has their deletion."""
+SWARM_CHORES[log_directories.CHORE] = log_directories.move_between_directories
 ADMINISTRATION: Final[dict[str, Fault]] = {}
 
 
@@ -150,7 +151,7 @@ class SwarmSchedule(ResizeSchedule):
 
     def __init__(self, seed: int | str, aim: Aim | None = None) -> None:
         super().__init__(f"swarm-{seed}", aim)
-        self.caretaker.weights = dict(self.shape.chores)
+        self.caretaker.weights, self.caretaker.menu = dict(self.shape.chores), SWARM_CHORES
         self._share()
         if self.authorizes:
             self.operators.insert(0, access.RightsOperator(self.cluster))
@@ -161,6 +162,11 @@ class SwarmSchedule(ResizeSchedule):
     def authorizes(self) -> bool:
         """Whether brokers authorize clients, so that one can lose a right."""
         return chance(self.seed, "rights").random() < 0.5
+
+    @functools.cached_property
+    def log_directories(self) -> tuple[str, ...]:
+        """Where brokers have their logs, if in several directories."""
+        return log_directories.DIRECTORIES if chance(self.seed, "log directories").random() < 0.4 else ()
 
     @functools.cached_property
     def further_groups(self) -> Mapping[str, History]:
@@ -179,6 +185,7 @@ class SwarmSchedule(ResizeSchedule):
             **SETTINGS,
             **SHARE_SETTINGS,
             **(access.SETTINGS if self.authorizes else {}),
+            "log_dirs": self.log_directories,
             "group_share_delivery_count_limit": DELIVERY_LIMIT,
             "log_retention_check_interval_ms": 300,
         }
@@ -192,9 +199,9 @@ class SwarmSchedule(ResizeSchedule):
         if shape.copiers:
             weights = {kind: weight for kind, weight in weights.items() if kind not in DELETION_FAULTS}
             weights[COPIER_FAULT] = 0.3
-        return dataclasses.replace(
-            shape, weights=weights, chores=swarm(self.seed, "chores", OWN_CHORES), flushes=flushes
-        )
+        done = [name for name in SWARM_CHORES if name != log_directories.CHORE or self.log_directories]
+        chores = swarm(self.seed, "chores", done)
+        return dataclasses.replace(shape, weights=weights, chores=chores, flushes=flushes)
 
     def _readers(self) -> list[Reader]:
         found = []
@@ -247,7 +254,8 @@ class SwarmSchedule(ResizeSchedule):
             await access.give_back(self.cluster)
 
     def run(self) -> Verdict:
-        verdict = super().run()
+        with log_directories.short_steps():
+            verdict = super().run()
         checks = {**groups.CHECKERS, **order.CHECKERS, "A4 unseen": data_plane.a4_unseen}
         checks["A49 served-without-right"] = data_plane.a49_served_without_right
         checks["A30 offset-goes-back"] = transactions.a30_offset_goes_back
@@ -267,5 +275,5 @@ class SwarmSchedule(ResizeSchedule):
 
 def silent(fired: Counter[str], schedules: int) -> list[str]:
     """The faults and chores that never happened."""
-    wanted = [*(f"fault: {name}" for name in SWARM_FAULTS), *(f"chore: {name}" for name in OWN_CHORES)]
+    wanted = [*(f"fault: {name}" for name in SWARM_FAULTS), *(f"chore: {name}" for name in SWARM_CHORES)]
     return missing(wanted, fired, schedules // 4)

@@ -59,6 +59,8 @@ def test_aimed_scenario_occurs_without_violation(workers: Executor) -> None:
         ("found: a leader whose flush has failed stays in office", ("L1",)),
         ("a start is committed in a later assignment than it was found for", ("A48",)),
         ("a static member relies on its session timeout", ("A24", "A40")),
+        ("a replica that moves to another log directory leaves its last records behind", ("C5", "C2", "A1", "A3")),
+        ("a replica that moves to another log directory forgets its producers", ("A2",)),
         ("a client keeps a right that was taken away", ("A49",)),
         ("a client that was refused stays refused", ("L1", "L2")),
         ("found: a broker whose session has expired goes on coordinating groups", ("A40",)),

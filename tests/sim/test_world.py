@@ -163,6 +163,19 @@ def test_power_loss_discards_only_unflushed_bytes() -> None:
     assert len(lengths) > 5
 
 
+def test_volumes_of_a_disk_hold_their_own_files_and_lose_power_together() -> None:
+    lengths = set()
+    for seed in range(20):
+        machine, process, files = disk(seed)
+        other = DiskView(machine, process, "/data-2")
+        file = other.open("log")
+        file.append(b"gone?" * 20)
+        assert (files.exists("log"), other.exists("log")) == (False, True)
+        machine.lose_power()
+        lengths.add(other.open("log").size_bytes)
+    assert len(lengths) > 5
+
+
 def test_lying_disk_loses_flushed_bytes() -> None:
     left = set()
     for seed in range(20):
