@@ -122,6 +122,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "a hand-over that is due is part of what the machine decides to commit",
         "clients/streams/: departures",
     ),
+    "clients/streams/test_stream.py": (
+        "what a step does with records is seen in a topology",
+        "clients/streams/: stream_steps table_steps",
+    ),
     "clients/streams/test_tasks.py": (
         "a store is what its task makes of it",
         "clients/streams/: state_store",

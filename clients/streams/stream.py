@@ -2,8 +2,10 @@
 
 Each method adds one step to the graph, and returns its result. Keys are bytes and decide the partition. A step that
 changes keys (`map`, `flat_map`, `select_key`) must be followed by `repartition` before a store is used. Behind a
-windowed aggregation keys are `Windowed`, so functions are typed as if keys were anything. Pure; source: KStream and
-KTable of Kafka Streams.
+windowed aggregation keys are `Windowed`, so functions are typed as if keys were anything. The steps themselves are in
+`stream_steps` and `table_steps`. A table is a stream, and an aggregated stream is a table: so both classes are here.
+
+Pure; source: KStream and KTable of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
+from anabranch.clients.streams import stream_steps, table_steps
 from anabranch.clients.streams.serdes import BYTES, JSON, Serde
 from anabranch.clients.streams.stream_join import StreamJoin
 from anabranch.clients.streams.table_join import TableJoin
-from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, forward_at, pass_on
+from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, pass_on
 from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
 from anabranch.clients.streams.windows import JoinWindows, Windows
 from anabranch.protocol.suggestion import suggest_arguments
@@ -42,11 +45,7 @@ class Stream:
         Returns:
             The records that passed.
         """
-
-        def bind(context: Context, forward: Handler) -> Handler:
-            return lambda key, value: forward(key, value) if keep(key, value) else None
-
-        return self._then(Node(bind, label="filter"))
+        return self._then(stream_steps.filtering(keep))
 
     def split(self, *predicates: Callable[[Any, Any], bool]) -> tuple[Stream, ...]:
         """Divide the records among streams: each record goes to that of the first predicate that holds.
@@ -57,11 +56,7 @@ class Stream:
         Returns:
             A stream for each predicate, and a last one for the records for which none holds.
         """
-
-        def route(key: bytes | None, value: Any) -> int:
-            return next((index for index, one in enumerate(predicates) if one(key, value)), len(predicates))
-
-        parent = self._graph.add(self._node, Node(pass_on, label="split", route=route))
+        parent = self._graph.add(self._node, stream_steps.splitting(predicates))
         ways = range(len(predicates) + 1)
         return tuple(Stream(self._graph, self._graph.add(parent, Node(pass_on, label=f"branch {way}"))) for way in ways)
 
@@ -95,15 +90,7 @@ class Stream:
         Returns:
             The same records.
         """
-
-        def bind(context: Context, forward: Handler) -> Handler:
-            def each(key: bytes | None, value: Any) -> None:
-                look(key, value)
-                forward(key, value)
-
-            return each
-
-        return self._then(Node(bind, label="peek"))
+        return self._then(stream_steps.looking(look))
 
     def map_values(self, change: Callable[[Any], Any]) -> Stream:
         """Change values, and leave keys as they are.
@@ -114,11 +101,7 @@ class Stream:
         Returns:
             As many records, with the new values.
         """
-
-        def bind(context: Context, forward: Handler) -> Handler:
-            return lambda key, value: forward(key, change(value))
-
-        return self._then(Node(bind, label="map_values"))
+        return self._then(stream_steps.changing_values(change))
 
     def flat_map_values(self, change: Callable[[Any], Iterable[Any]]) -> Stream:
         """Make any number of records of each, under the same key.
@@ -129,15 +112,7 @@ class Stream:
         Returns:
             The new records.
         """
-
-        def bind(context: Context, forward: Handler) -> Handler:
-            def each(key: bytes | None, value: Any) -> None:
-                for one in change(value):
-                    forward(key, one)
-
-            return each
-
-        return self._then(Node(bind, label="flat_map_values"))
+        return self._then(stream_steps.multiplying(change))
 
     def map(self, change: Callable[[Any, Any], KeyValue]) -> Stream:
         """Change key and value of each record. `repartition` comes before the next store: new keys belong elsewhere.
@@ -148,7 +123,7 @@ class Stream:
         Returns:
             As many records, with the new keys and values.
         """
-        return self._with_new_keys("map", lambda key, value: (change(key, value),))
+        return self._then(stream_steps.changing_keys("map", lambda key, value: (change(key, value),)))
 
     def select_key(self, choose: Callable[[Any, Any], bytes | None]) -> Stream:
         """Give each record another key. `repartition` comes before the next store: new keys belong elsewhere.
@@ -159,7 +134,7 @@ class Stream:
         Returns:
             As many records, with the new keys and the same values.
         """
-        return self._with_new_keys("select_key", lambda key, value: ((choose(key, value), value),))
+        return self._then(stream_steps.changing_keys("select_key", lambda key, row: ((choose(key, row), row),)))
 
     def flat_map(self, change: Callable[[Any, Any], Iterable[KeyValue]]) -> Stream:
         """Make any number of records of each, under any keys. `repartition` comes before the next store.
@@ -170,8 +145,7 @@ class Stream:
         Returns:
             The new records.
         """
-
-        return self._with_new_keys("flat_map", change)
+        return self._then(stream_steps.changing_keys("flat_map", change))
 
     def repartition(self, name: str, *, value: Serde = BYTES) -> Stream:
         """Send every record through a topic of the application's own, so that it comes to the task of its (new) key.
@@ -209,24 +183,7 @@ class Stream:
         Returns:
             Every change of an aggregate, with the highest timestamp of the key's records so far.
         """
-
-        def bind(context: Context, forward: Handler) -> Handler:
-            kept, encode, decode = context.timestamped(store), value.encode, value.decode
-
-            def one(key: bytes | None, row: Any) -> None:
-                if key is None or row is None:
-                    return
-                stored = kept.get_timestamped(key)
-                before, newest_ms = (initial(), -1) if stored is None else (decode(stored[0]), stored[1])
-                timestamp_ms = max(context.timestamp_ms, newest_ms)
-                after = add(key, row, before)
-                kept.put(key, None if after is None else encode(after), timestamp_ms)
-                forward_at(timestamp_ms, context, forward, key, after)
-
-            return one
-
-        names = (store,)
-        node = Node(bind, label=f"aggregate {store}", stores=names, private=names, timestamped=names)
+        node = table_steps.aggregate(store, initial, add, value)
         return Table(self._graph, self._graph.add(self._node, node), store, value)
 
     def count(self, store: str) -> Table:
@@ -289,21 +246,7 @@ class Stream:
         Returns:
             The records with their new values, under the same keys.
         """
-        name, decode = table.store, table.value.decode
-
-        def bind(context: Context, forward: Handler) -> Handler:
-            rows = context.store(name)
-
-            def one(key: bytes | None, value: Any) -> None:
-                row = rows.get(key) if key is not None else None
-                if value is None:
-                    return
-                if row is not None or left:
-                    forward(key, joined(value, None if row is None else decode(row)))
-
-            return one
-
-        return self._then(Node(bind, label=f"join {name}", stores=(name,), joins=True, left=left))
+        return self._then(stream_steps.joining(table.store, table.value, joined, left=left))
 
     def join_within(
         self,
@@ -343,19 +286,9 @@ class Stream:
         """
         if other._graph is not self._graph:
             raise ValueError("only streams of one topology can be joined")
-        join = StreamJoin(
-            name=store,
-            windows=windows,
-            joined=joined,
-            left=left,
-            outer=outer,
-            left_value=value,
-            right_value=other_value,
-        )
-        node = join.node()
-        for stream, is_left in ((self, True), (other, False)):
-            self._graph.add(self._graph.add(stream._node, join.side(is_left=is_left)), node)
-        return Stream(self._graph, node)
+        values = {"left_value": value, "right_value": other_value}
+        join = StreamJoin(name=store, windows=windows, joined=joined, left=left, outer=outer, **values)
+        return Stream(self._graph, self._join(other, join))
 
     def process(
         self,
@@ -378,15 +311,7 @@ class Stream:
         Returns:
             What the step and its timers hand on.
         """
-
-        def bind(context: Context, forward: Handler) -> Handler:
-            for timer in timers:
-                context.add_timers(timer.store, timer.clock, _firing(timer, context, forward))
-            return lambda key, value: step(context, key, value, forward)
-
-        own = tuple(timer.store for timer in timers)
-        names = (*stores, *own)
-        return self._then(Node(bind, label=" ".join(("process", *names)), stores=names, private=own))
+        return self._then(stream_steps.processing(step, stores, timers))
 
     def to(self, topic: str, *, value: Serde = JSON) -> Self:
         """Send every record to a topic, with the timestamp and the headers of the input record that it goes back to.
@@ -401,15 +326,11 @@ class Stream:
         self._graph.add_sink(self._node, topic, value)
         return self
 
-    def _with_new_keys(self, label: str, change: Callable[[Any, Any], Iterable[KeyValue]]) -> Stream:
-        def bind(context: Context, forward: Handler) -> Handler:
-            def each(key: bytes | None, value: Any) -> None:
-                for pair in change(key, value):
-                    forward(*pair)
-
-            return each
-
-        return self._then(Node(bind, label=label, changes_keys=True))
+    def _join(self, other: Stream, join: StreamJoin | TableJoin) -> Node:
+        node = join.node()
+        for one, is_left in ((self, True), (other, False)):
+            self._graph.add(self._graph.add(one._node, join.side(is_left=is_left)), node)
+        return node
 
     def _with_windowed_keys(self, node: Node) -> Stream:
         return self._then(node)._then(Node(pass_on, label="windowed keys", changes_keys=True))
@@ -473,11 +394,4 @@ class Table(Stream):
             keeps=(outer, left or outer),
             value=value,
         )
-        node = join.node()
-        for table, is_left in ((self, True), (other, False)):
-            self._graph.add(self._graph.add(table._node, join.side(is_left=is_left)), node)
-        return Table(self._graph, node, store, value)
-
-
-def _firing(timer: Timer, context: Context, forward: Handler) -> Callable[[bytes, int], None]:
-    return lambda key, due_ms: timer.fire(context, key, due_ms, forward)
+        return Table(self._graph, self._join(other, join), store, value)

@@ -13,12 +13,10 @@ and StreamsBuilder.
 
 from __future__ import annotations
 
-from typing import Any
-
-from anabranch.clients.streams import topology_graph
+from anabranch.clients.streams import table_steps, topology_graph
 from anabranch.clients.streams.serdes import BYTES, Serde
 from anabranch.clients.streams.stream import Stream, Table
-from anabranch.clients.streams.topology_graph import Built, Context, Graph, Handler, Node
+from anabranch.clients.streams.topology_graph import Built, Graph
 from anabranch.protocol.suggestion import suggest_arguments
 
 
@@ -59,19 +57,7 @@ class Topology:
         """
         name = store or f"{topic}-table"
         root = self._graph.add_source(topic, value)
-
-        def bind(context: Context, forward: Handler) -> Handler:
-            kept = context.timestamped(name)
-
-            def put(key: bytes | None, row: Any) -> None:
-                if key is not None:
-                    kept.put(key, None if row is None else value.encode(row), context.timestamp_ms)
-                    forward(key, row)
-
-            return put
-
-        names = (name,)
-        node = Node(bind, label=f"table {name}", stores=names, private=names, timestamped=names)
+        node = table_steps.source(name, value)
         return Table(self._graph, self._graph.add(root, node), name, value)
 
     def build(self, application_id: str) -> Built:
