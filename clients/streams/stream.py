@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from anabranch.clients.streams import stream_steps, table_steps
+from anabranch.clients.streams.context import Context, Handler, KeyValue, Timer, pass_on
 from anabranch.clients.streams.serdes import BYTES, JSON, Serde
 from anabranch.clients.streams.stream_join import StreamJoin
 from anabranch.clients.streams.table_join import TableJoin
-from anabranch.clients.streams.topology_graph import Context, Graph, Handler, KeyValue, Node, Timer, pass_on
+from anabranch.clients.streams.topology_graph import Graph, Node
 from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
 from anabranch.clients.streams.windows import JoinWindows, Windows
 from anabranch.protocol.suggestion import suggest_arguments

@@ -17,10 +17,11 @@ from functools import partial
 from typing import Any
 
 from anabranch.clients.streams import join_window_store, outer_join_store
+from anabranch.clients.streams.context import Context, Handler, forward_at
 from anabranch.clients.streams.join_window_store import JoinWindowStore
 from anabranch.clients.streams.outer_join_store import OuterJoinStore
 from anabranch.clients.streams.serdes import Serde
-from anabranch.clients.streams.topology_graph import Context, Handler, Node, forward_at
+from anabranch.clients.streams.topology_graph import Node
 from anabranch.clients.streams.windows import JoinWindows
 
 

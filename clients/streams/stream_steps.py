@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from anabranch.clients.streams.context import Context, Handler, KeyValue, Timer, pass_on
 from anabranch.clients.streams.serdes import Serde
-from anabranch.clients.streams.topology_graph import Context, Handler, KeyValue, Node, Timer, pass_on
+from anabranch.clients.streams.topology_graph import Node
 
 
 def filtering(keep: Callable[[Any, Any], bool]) -> Node:

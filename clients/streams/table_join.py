@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from anabranch.clients.streams.context import Context, Handler, forward_at
 from anabranch.clients.streams.serdes import Serde
-from anabranch.clients.streams.topology_graph import Context, Handler, Node, forward_at
+from anabranch.clients.streams.topology_graph import Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from anabranch.clients.streams.context import Context, Handler, forward_at
 from anabranch.clients.streams.serdes import Serde
-from anabranch.clients.streams.topology_graph import Context, Handler, Node, forward_at
+from anabranch.clients.streams.topology_graph import Node
 
 
 def source(store: str, value: Serde) -> Node:

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, arrived_mark, is_mark
+from anabranch.clients.streams.context import Clock, Timed
 from anabranch.clients.streams.failures import Failures, key_text, place_of
 from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
 from anabranch.clients.streams.serdes import Undecodable
@@ -29,7 +30,7 @@ from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.timed_store import MarkedStore, TimedStore
 from anabranch.clients.streams.timers import Fire, TaskTimers
-from anabranch.clients.streams.topology_graph import INTERNAL, Clock, Subtopology, Timed, internal_name
+from anabranch.clients.streams.topology_graph import INTERNAL, Subtopology, internal_name
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers
 from anabranch.protocol.topic_partition import TopicPartition

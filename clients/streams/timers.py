@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from anabranch.clients.streams.topology_graph import Clock, Store
+from anabranch.clients.streams.context import Clock, Store
 
 Fire = Callable[[bytes, int], None]
 """Handles a due timer: its key and its due time in milliseconds."""

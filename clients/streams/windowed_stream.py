@@ -12,8 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from anabranch.clients.streams.context import Context, Handler, forward_at
 from anabranch.clients.streams.serdes import JSON, Serde
-from anabranch.clients.streams.topology_graph import Context, Handler, Node, forward_at
+from anabranch.clients.streams.topology_graph import Node
 from anabranch.clients.streams.window_store import WindowStore
 from anabranch.clients.streams.windows import Session, SessionWindows, TimeWindows, Windowed, Windows
 from anabranch.protocol.suggestion import suggest_arguments

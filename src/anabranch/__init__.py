@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from anabranch.clients.producer.producer_record import RecordMetadata
     from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, ProducerFenced
     from anabranch.clients.streams.config import StreamsConfig
+    from anabranch.clients.streams.context import Clock, Context, Handler, Store, Timer, Timers
     from anabranch.clients.streams.serdes import BYTES, JSON, TEXT, Serde, Undecodable
     from anabranch.clients.streams.stream import Stream, Table
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.clients.streams.topology import Topology
-    from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Store, Timer, Timers
     from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
     from anabranch.clients.streams.windows import JoinWindows, SessionWindows, TimeWindows, Windowed
     from anabranch.clients.topic_admin import NewTopic
@@ -40,18 +40,18 @@ _HOMES = {
     "AbortableError": "clients.producer.transaction_errors",
     "Admin": "clients.admin",
     "BYTES": "clients.streams.serdes",
-    "Clock": "clients.streams.topology_graph",
+    "Clock": "clients.streams.context",
     "Cluster": "cluster.in_process",
     "ClusterView": "clients.producer.partitioner",
     "Consumer": "clients.consumer.consumer",
     "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerMetrics": "clients.consumer.metrics",
     "ConsumerRecord": "clients.consumer.delivery",
-    "Context": "clients.streams.topology_graph",
+    "Context": "clients.streams.context",
     "Emit": "clients.streams.windowed_stream",
     "ErrorCode": "protocol.errors",
     "FatalError": "clients.producer.transaction_errors",
-    "Handler": "clients.streams.topology_graph",
+    "Handler": "clients.streams.context",
     "JSON": "clients.streams.serdes",
     "JoinWindows": "clients.streams.windows",
     "KafkaError": "protocol.errors",
@@ -65,7 +65,7 @@ _HOMES = {
     "Serde": "clients.streams.serdes",
     "SessionWindows": "clients.streams.windows",
     "StickyPartitioner": "clients.producer.partitioner",
-    "Store": "clients.streams.topology_graph",
+    "Store": "clients.streams.context",
     "Stream": "clients.streams.stream",
     "Streams": "clients.streams.streams",
     "StreamsConfig": "clients.streams.config",
@@ -73,8 +73,8 @@ _HOMES = {
     "TEXT": "clients.streams.serdes",
     "Table": "clients.streams.stream",
     "TimeWindows": "clients.streams.windows",
-    "Timer": "clients.streams.topology_graph",
-    "Timers": "clients.streams.topology_graph",
+    "Timer": "clients.streams.context",
+    "Timers": "clients.streams.context",
     "TopicPartition": "protocol.topic_partition",
     "Topology": "clients.streams.topology",
     "Undecodable": "clients.streams.serdes",

@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from anabranch.clients.streams.context import Clock, Context, Handler, Timer
 from anabranch.clients.streams.topology import Topology
-from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Timer
 from tests.sim.streaming import INPUT, OUTPUT, Streaming
 
 SILENCES_MS = (200, 1000, 3000)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from anabranch.clients.streams.context import Context, Handler
 from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
 from anabranch.clients.streams.topology import Topology
-from anabranch.clients.streams.topology_graph import Context, Handler
 from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
 
 

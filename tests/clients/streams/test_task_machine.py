@@ -17,6 +17,7 @@ from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import MARK_HEADERS, arrived_mark
 from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+from anabranch.clients.streams.context import Clock, Context, Handler, Timer
 from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
@@ -27,7 +28,6 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology import Topology
-from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Timer
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.topic_partition import TopicPartition

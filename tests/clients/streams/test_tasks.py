@@ -9,13 +9,13 @@ import pytest
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
+from anabranch.clients.streams.context import Context, Handler
 from anabranch.clients.streams.failures import SKIP, Failures, RecordFailed
 from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology import Topology
-from anabranch.clients.streams.topology_graph import Context, Handler
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage
 from tests.clients.streams.changelog_records import logged, row

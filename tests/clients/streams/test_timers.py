@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
+from anabranch.clients.streams.context import Clock, Context, Handler, Timer
 from anabranch.clients.streams.failures import SKIP, RecordFailed
 from anabranch.clients.streams.serdes import JSON
 from anabranch.clients.streams.task_disk import TaskDisk
@@ -16,7 +17,6 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import FIRED_MAX, State, Task
 from anabranch.clients.streams.timers import TaskTimers
 from anabranch.clients.streams.topology import Topology
-from anabranch.clients.streams.topology_graph import Clock, Context, Handler, Timer
 from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
 from examples import silence as example
 from tests.clients.streams.test_topology import Rows
