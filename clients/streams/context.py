@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from anabranch.clients.streams.timed_store import MarkedStore, TimedStore
 from anabranch.protocol.records.record import Headers
@@ -24,6 +24,15 @@ class Handler(Protocol):
 
     def __call__(self, key: Any, value: Any, /) -> None:
         """Handle a record: its key, as bytes, `Windowed` or None, and its decoded value."""
+
+
+class Change(NamedTuple):
+    """A change of a table's row, as the next steps of a table get it."""
+
+    new: Any
+    """The value from now on; None if the row is deleted."""
+    old: Any
+    """The value before; None if there was none, or if no step asks for it (`Node.sends_old`)."""
 
 
 class Store(Protocol):

@@ -209,7 +209,7 @@ class Stream:
         Returns:
             Every change of a key's value.
         """
-        nothing = object()
+        nothing = table_steps.NOTHING
         return self.aggregate(
             store,
             lambda: nothing,
@@ -371,7 +371,8 @@ class Table(Stream):
 
         Args:
             other: Another table of the same topology, the right side.
-            joined: Is given the values of the two rows, and returns the result.
+            joined: Is given the values of the two rows, and returns the result. Where this table is joined further, it
+                is called for the rows before a change, too.
             store: The name of the store of the results.
             left: Whether rows of this table have a result that the other lacks, with None as the other value.
             outer: Whether rows of either table do.
@@ -386,10 +387,12 @@ class Table(Stream):
         if other._graph is not self._graph:
             raise ValueError("only tables of one topology can be joined")
         if other.store == self.store:
-            raise ValueError(f"the table {self.store!r} would be joined with itself: change its rows with map_values")
+            reason = "the result of a deleted row would stay: compute it of each row with map_values"
+            raise ValueError(f"the table {self.store!r} would be joined with itself, and {reason}")
         join = TableJoin(
             store=store,
             joined=joined,
+            tables=(other._node, self._node),
             stores=(other.store, self.store),
             serdes=(other.value, self.value),
             keeps=(outer, left or outer),

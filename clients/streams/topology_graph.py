@@ -42,6 +42,13 @@ class Node:
     key_suffixes: Mapping[str, int] = field(default_factory=dict)
     """The number of bytes that keys of a store have behind the record's key, where they have some."""
     joins: bool = False
+    is_table: bool = False
+    """Whether it hands on changes of a table (`Change`); steps that do not take them get the new values."""
+    takes_changes: bool = False
+    tables: tuple[Node, ...] = ()
+    """The tables that a table is joined of."""
+    sends_old: bool = False
+    """Whether a step behind this table asks for the values before: to look them up may cost a read."""
     left: bool = False
     """Whether it is a join that records without a key pass."""
     changes_keys: bool = False
@@ -193,6 +200,14 @@ def internal_name(application_id: str, name: str) -> str:
     return f"{application_id}-{name}-repartition"
 
 
+def send_old_values(table: Node) -> None:
+    """Have the changes of a table carry the values before, and those of the tables that it is joined of as well."""
+    table.sends_old = True
+    for one in table.tables:
+        if not one.sends_old:
+            send_old_values(one)
+
+
 def _bound(node: Node, context: Context, bound: dict[Node, Handler]) -> Handler:
     """Create a step with everything after it, once for all steps before it."""
     if node not in bound:
@@ -202,6 +217,9 @@ def _bound(node: Node, context: Context, bound: dict[Node, Handler]) -> Handler:
 
 
 def _forwarding(node: Node, following: Sequence[Handler]) -> Handler:
+    if node.is_table:
+        steps = zip(node.children, following, strict=True)
+        following = [step if child.takes_changes else _of_new_values(step) for child, step in steps]
     if (route := node.route) is not None:
         return lambda key, value: following[route(key, value)](key, value)
     if len(following) == 1:
@@ -212,6 +230,10 @@ def _forwarding(node: Node, following: Sequence[Handler]) -> Handler:
             step(key, value)
 
     return forward
+
+
+def _of_new_values(step: Handler) -> Handler:
+    return lambda key, change: step(key, change.new)
 
 
 def _decoding(root: Node, step: Handler) -> Handler:

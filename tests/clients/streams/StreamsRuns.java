@@ -19,6 +19,7 @@ import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.kstream.*;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.test.TestRecord;
 
 public class StreamsRuns {
@@ -109,12 +110,12 @@ public class StreamsRuns {
             case "window_count" -> streams.put(out, text(inTimeWindows(of, step).count(kept(Serdes.Long()))).mapValues(StreamsRuns::shown));
             case "window_reduce" -> streams.put(out, text(inTimeWindows(of, step).reduce(
                     (one, other) -> other == null ? one : last(one + other), kept(TEXT))));
-            case "session_count" -> streams.put(out, text(inSessions(of, step).count()).mapValues(StreamsRuns::shown));
+            case "session_count" -> streams.put(out, text(inSessions(of, step).count(untilClosed(step, Serdes.Long()))).mapValues(StreamsRuns::shown));
             case "session_sum" -> streams.put(out, text(inSessions(of, step).aggregate(
                     () -> "0",
                     (key, value, sum) -> "" + (number(sum) + (value == null ? 0 : number(value))),
                     (key, one, other) -> "" + (number(one) + number(other)),
-                    Materialized.with(TEXT, TEXT))));
+                    untilClosed(step, TEXT))));
             case "join" -> streams.put(
                     out,
                     step.get("left").asBoolean()
@@ -170,6 +171,12 @@ public class StreamsRuns {
     /** Stores that forget nothing: with the retention by default, a jump of time loses the results of closed windows. */
     static <V, S extends StateStore> Materialized<String, V, S> kept(Serde<V> values) {
         return Materialized.<String, V, S>with(TEXT, values).withRetention(Duration.ofDays(1));
+    }
+
+    /** Stores that keep a session until it is closed: by default they drop it a millisecond before. */
+    static <V> Materialized<String, V, SessionStore<Bytes, byte[]>> untilClosed(JsonNode step, Serde<V> values) {
+        long closesAfter = step.get("size").asLong() + step.get("grace").asLong() + 1;
+        return Materialized.<String, V, SessionStore<Bytes, byte[]>>with(TEXT, values).withRetention(Duration.ofMillis(closesAfter));
     }
 
     static EmitStrategy emit(JsonNode step) {

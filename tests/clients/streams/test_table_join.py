@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.clients.streams.serdes import JSON, TEXT
+from anabranch.clients.streams.serdes import JSON, TEXT, Serde
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
 
@@ -90,10 +90,50 @@ def test_result_is_a_table_that_others_are_joined_with(topology: Topology) -> No
         assert [row.value for row in driver.read("out", value=TEXT)] == ["x:ab"]
 
 
+def joined_with_one_made_of_it(topology: Topology, **kind: bool) -> list[str | None]:
+    """The results of a table, joined with its join with another one, when its row is set and deleted."""
+    one, other = (topology.table(name, value=TEXT) for name in ("one", "other"))
+    pairs = one.join_table(other, lambda a, b: a + b, store="pairs", value=TEXT)
+    one.join_table(pairs, lambda a, ab: f"{a}:{ab}", store="again", value=TEXT, **kind).to("out", value=TEXT)
+    with TopologyTestDriver(topology) as driver:
+        for topic, value in (("other", "b"), ("one", "a"), ("one", None)):
+            driver.pipe(topic, "k", value)
+        return [row.value for row in driver.read("out", value=TEXT)]
+
+
+def test_outer_join_with_a_table_made_of_this_one_hands_a_deletion_on_from_both_sides(topology: Topology) -> None:
+    assert joined_with_one_made_of_it(topology, outer=True) == ["a:ab", "a:ab", None, None]
+
+
+def test_inner_join_with_a_table_made_of_this_one_keeps_the_result_of_a_deleted_row(topology: Topology) -> None:
+    assert joined_with_one_made_of_it(topology) == ["a:ab", "a:ab"]
+
+
+def test_left_join_with_a_table_made_of_this_one_deletes_the_result_of_a_deleted_row(topology: Topology) -> None:
+    assert joined_with_one_made_of_it(topology, left=True) == ["a:ab", "a:ab", None]
+
+
+def test_values_before_are_looked_up_where_a_join_asks_for_them(topology: Topology) -> None:
+    decoded: list[bytes] = []
+    serde = Serde(str.encode, lambda raw: decoded.append(raw) or raw.decode())
+    one, other, third = (topology.table(name, value=serde) for name in ("one", "other", "third"))
+    pairs = one.join_table(other, lambda a, b: a + b, store="pairs", value=TEXT)
+    with TopologyTestDriver(topology) as driver:
+        for value in ("a", "A"):
+            driver.pipe("one", "k", value)
+    assert decoded == [b"a", b"A"], "each input is decoded, and no row before"
+    pairs.join_table(third, lambda ab, c: f"{ab}:{c}", store="triples", value=TEXT, left=True)
+    decoded.clear()
+    with TopologyTestDriver(topology) as driver:
+        for value in ("a", "A"):
+            driver.pipe("one", "k", value)
+    assert decoded == [b"a", b"A", b"a"]
+
+
 def test_table_is_not_joined_with_itself_or_with_one_of_another_topology(topology: Topology) -> None:
     table = topology.table("t")
     with pytest.raises(
-        ValueError, match="the table 't-table' would be joined with itself: change its rows with map_values"
+        ValueError, match=r"the table 't-table' would be joined with itself, and the result .* map_values"
     ):
         table.join_table(table, lambda a, b: a, store="s")
     with pytest.raises(ValueError, match="only tables of one topology can be joined"):
