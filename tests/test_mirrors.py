@@ -126,6 +126,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "what a step does with records is seen in a topology",
         "clients/streams/: stream_steps table_steps",
     ),
+    "clients/streams/test_windowed_stream.py": (
+        "what a step does with records is seen in a topology",
+        "clients/streams/: windowed_aggregation",
+    ),
     "clients/streams/test_tasks.py": (
         "a store is what its task makes of it",
         "clients/streams/: state_store",

@@ -19,7 +19,8 @@ from anabranch.clients.streams.serdes import BYTES, JSON, Serde
 from anabranch.clients.streams.stream_join import StreamJoin
 from anabranch.clients.streams.table_join import TableJoin
 from anabranch.clients.streams.topology_graph import Graph, Node
-from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
+from anabranch.clients.streams.windowed_aggregation import Emit, LateTopic
+from anabranch.clients.streams.windowed_stream import WindowedStream
 from anabranch.clients.streams.windows import JoinWindows, Windows
 from anabranch.protocol.suggestion import suggest_arguments
 
@@ -217,7 +218,9 @@ class Stream:
             value=value,
         )
 
-    def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_WINDOW_UPDATE) -> WindowedStream[Stream]:
+    def windowed_by(
+        self, windows: Windows, *, emit: Emit = Emit.ON_WINDOW_UPDATE, late: LateTopic | None = None
+    ) -> WindowedStream[Stream]:
         """Divide the records of each key into windows of time, by their timestamps, to be aggregated.
 
         A window closes when stream time, the highest timestamp of the task's records here, has passed its end and its
@@ -227,11 +230,12 @@ class Stream:
         Args:
             windows: `TimeWindows` or `SessionWindows`.
             emit: Whether every change of a window is handed on, or its result once, when it has closed.
+            late: A topic for records that are left out, once each, with their key, value, timestamp and headers.
 
         Returns:
             What `aggregate`, `count` and `reduce` are called on.
         """
-        return WindowedStream(self._with_windowed_keys, windows, emit)
+        return WindowedStream(self._with_windowed_keys, windows, emit, late)
 
     def join(self, table: Table, joined: Callable[[Any, Any], Any], *, left: bool = False) -> Stream:
         """Join each record with the row that a table has for its key when the record is processed.

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.clients.streams.topology import Topology
-    from anabranch.clients.streams.windowed_stream import Emit, WindowedStream
+    from anabranch.clients.streams.windowed_aggregation import Emit, LateTopic
+    from anabranch.clients.streams.windowed_stream import WindowedStream
     from anabranch.clients.streams.windows import JoinWindows, SessionWindows, TimeWindows, Windowed
     from anabranch.clients.topic_admin import NewTopic
     from anabranch.cluster.in_process import Cluster
@@ -48,13 +49,14 @@ _HOMES = {
     "ConsumerMetrics": "clients.consumer.metrics",
     "ConsumerRecord": "clients.consumer.delivery",
     "Context": "clients.streams.context",
-    "Emit": "clients.streams.windowed_stream",
+    "Emit": "clients.streams.windowed_aggregation",
     "ErrorCode": "protocol.errors",
     "FatalError": "clients.producer.transaction_errors",
     "Handler": "clients.streams.context",
     "JSON": "clients.streams.serdes",
     "JoinWindows": "clients.streams.windows",
     "KafkaError": "protocol.errors",
+    "LateTopic": "clients.streams.windowed_aggregation",
     "NewTopic": "clients.topic_admin",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
     "Partitioner": "clients.producer.partitioner",
@@ -102,6 +104,7 @@ __all__ = [
     "Handler",
     "JoinWindows",
     "KafkaError",
+    "LateTopic",
     "NewTopic",
     "PartitionKeyRebalanceListener",
     "Partitioner",

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from anabranch import Producer
 from anabranch.clients.streams.topology import Topology
-from anabranch.clients.streams.windowed_stream import Emit
+from anabranch.clients.streams.windowed_aggregation import Emit
 from anabranch.clients.streams.windows import SessionWindows, TimeWindows, Windowed
 from tests.sim.streaming import INPUT, OUTPUT, Feeder, Streaming
 

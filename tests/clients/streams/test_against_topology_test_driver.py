@@ -18,7 +18,7 @@ from anabranch.clients.streams.serdes import TEXT
 from anabranch.clients.streams.stream import Stream, Table
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
-from anabranch.clients.streams.windowed_stream import Emit
+from anabranch.clients.streams.windowed_aggregation import Emit
 from anabranch.clients.streams.windows import JoinWindows, SessionWindows, TimeWindows
 from tests.clients.streams.oracle import ask, driver_jars_or_skip
 

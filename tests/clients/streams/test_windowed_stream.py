@@ -15,8 +15,8 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import State, Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_graph import Subtopology
-from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
-from anabranch.clients.streams.windowed_stream import Emit
+from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
+from anabranch.clients.streams.windowed_aggregation import Emit, LateTopic
 from anabranch.clients.streams.windows import SessionWindows, TimeWindows, Windows
 
 CLOSE = Emit.ON_WINDOW_CLOSE
@@ -55,6 +55,40 @@ def test_late_record_is_left_out_and_counted() -> None:
         pipe(driver, 3, 14, 4, 15, 5)
         assert sent(driver) == [("k@0-10", 1, 3), ("k@10-20", 1, 14), ("k@0-10", 2, 4), ("k@10-20", 2, 15)]
         assert driver.late == 1
+
+
+@pytest.mark.parametrize(
+    ("windows", "times_ms", "late_ms"),
+    [
+        (TimeWindows(10, grace_ms=5), (3, 14, 4, 15, 5, 9, 10), [5, 9]),
+        (TimeWindows(10, advance_ms=5), (12, 14, 15, 9, 10), [9]),
+        (SessionWindows(5), (3, 20, 14, 15), [14]),
+    ],
+    ids=["time windows", "hopping windows", "sessions"],
+)
+def test_record_that_no_window_counts_goes_unchanged_to_the_topic_of_late_records(
+    windows: Windows, times_ms: tuple[int, ...], late_ms: list[int]
+) -> None:
+    topology = Topology()
+    records = topology.stream("in", value=TEXT).windowed_by(windows, late=LateTopic("late", TEXT))
+    records.count("counts")
+    headers = (("trace", b"1"),)
+    with TopologyTestDriver(topology) as driver:
+        for timestamp_ms in times_ms:
+            driver.pipe("in", "k", f"of {timestamp_ms}", timestamp_ms=timestamp_ms, headers=headers)
+        assert driver.read("late", value=TEXT) == [
+            SentRecord(b"k", f"of {timestamp_ms}", timestamp_ms, headers) for timestamp_ms in late_ms
+        ]
+
+
+def test_late_record_without_a_value_goes_to_the_topic_and_one_without_a_key_does_not() -> None:
+    topology = Topology()
+    topology.stream("in", value=TEXT).windowed_by(TimeWindows(10), late=LateTopic("late", TEXT)).count("counts")
+    with TopologyTestDriver(topology) as driver:
+        for key, value, timestamp_ms in (("k", "v", 30), ("k", None, 1), (None, "v", 2)):
+            driver.pipe("in", key, value, timestamp_ms=timestamp_ms)
+        assert driver.read("late", value=TEXT) == [SentRecord(b"k", None, 1)]
+    assert "windowed aggregate counts, late records to late" in topology.build("app").describe()
 
 
 def test_window_that_closes_hands_its_result_on_once() -> None:
