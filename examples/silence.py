@@ -1,30 +1,34 @@
-"""An alert when a sensor has sent nothing for an hour, and one when it sends again: a timer for each key.
+"""An alert when a sensor has sent nothing for five seconds, and one when it sends again: a timer for each key.
 
-anabranch streams examples/silence.py:topology --application-id silence --state-dir /tmp/silence
+    anabranch topics create readings --partitions 2
+    anabranch topics create alerts --partitions 2
+    anabranch streams examples/silence.py:topology --application-id silence --state-dir silence-state
+
+A timer moves with its key when `readings` is resized, and each silence has one alert.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from anabranch import JSON, Clock, Context, Handler, Timer, Topology
 
-HOUR_MS = 3_600_000
+SILENT_AFTER_MS: Final = 5000
 
 
 def reading(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
-    """Start the hour of a sensor again, and say that it is back if it was silent."""
+    """Start the time of a sensor again, and say that it is back if it was silent."""
     if key is None:
         return
     silent = context.store("silent")
     if silent.get(key) is not None:
         silent.put(key, None)
         forward(key, "back")
-    context.timers("silence").set(key, context.now_ms + HOUR_MS)
+    context.timers("silence").set(key, context.now_ms + SILENT_AFTER_MS)
 
 
 def silence(context: Context, key: bytes, due_ms: int, forward: Handler) -> None:
-    """The hour of a sensor has passed."""
+    """The time of a sensor has passed."""
     context.store("silent").put(key, b"")
     forward(key, "silent")
 

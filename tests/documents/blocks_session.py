@@ -22,7 +22,7 @@ PORTS: Final = (*range(9092, 9097), *range(19092, 19097), 9190, 9464, 2181)
 """The ports that pages name. Each is replaced by a free one, neighbours by neighbours."""
 PORT: Final = re.compile(rf"(?<![\w.])({'|'.join(map(str, PORTS))})(?!\w)")
 KEEPS_RUNNING: Final = re.compile(
-    r"anabranch (up|proxy|node|zookeeper|streams) |--follow\b|\bcurl -N\b|\bpython follow\.py "
+    r"anabranch (up|proxy|node|zookeeper|streams) |--follow\b|\bcurl -N\b|\bpython (?:follow|examples/page_views)\.py "
 )
 READY: Final = {"streams": re.compile(r'\["running"')}
 SERVES: Final = re.compile(r"ready ")
