@@ -9,6 +9,8 @@ id tells the two kinds of crash apart. Stores of another format (`FORMAT`) are d
 from __future__ import annotations
 
 import hashlib
+import heapq
+import itertools
 import operator
 import shutil
 import struct
@@ -79,6 +81,16 @@ class TaskDisk:
             yield from snapshot.cursor(db=self._dbs[store])
             for _, row in snapshot.cursor(db=self._odd[store]):
                 yield _unpack(row)
+
+    def range(self, store: str, first: bytes = b"", last: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield a snapshot of a store from one key to another, both included, by key; None: to its end."""
+        with self._env.begin() as snapshot:
+            odd = (_unpack(row) for _, row in snapshot.cursor(db=self._odd[store]))
+            outside = sorted(row for row in odd if first <= row[0] and (last is None or row[0] <= last))
+            cursor = snapshot.cursor(db=self._dbs[store])
+            found = cursor if not first or cursor.set_range(first[:KEY_BYTES_MAX]) else iter(())
+            inside = itertools.takewhile(lambda row: last is None or row[0] <= last, found)
+            yield from heapq.merge((row for row in inside if first <= row[0]), outside)
 
     def entries(self, store: str) -> int:
         """Return the number of keys in a store."""

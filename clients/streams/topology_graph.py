@@ -17,7 +17,7 @@ from typing import Any, Final
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.context import Bind, Context, Handler, pass_on
 from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
-from anabranch.clients.streams.windows import encode_key
+from anabranch.clients.streams.windows import Windows, encode_key
 from anabranch.protocol.topic_name import is_legal
 
 INTERNAL: Final = "\0"
@@ -41,6 +41,8 @@ class Node:
     """Those stores that keep the timestamps of values."""
     key_suffixes: Mapping[str, int] = field(default_factory=dict)
     """The number of bytes that keys of a store have behind the record's key, where they have some."""
+    windows: Mapping[str, Windows] = field(default_factory=dict)
+    """The windows of a store that keeps an aggregate per window."""
     joins: bool = False
     is_table: bool = False
     """Whether it hands on changes of a table (`Change`); steps that do not take them get the new values."""
@@ -70,6 +72,8 @@ class Subtopology:
     """The number of bytes that keys of a store have behind the record's key, where they have some."""
     timestamped: frozenset[str] = frozenset()
     """Those stores that keep the timestamps of values."""
+    windows: Mapping[str, Windows] = field(default_factory=dict)
+    """The windows of the stores that keep an aggregate per window."""
 
     def record_key(self, store: str, key: bytes) -> bytes:
         """Return the record's key of a key in a store: it decides where the entry belongs."""
@@ -185,7 +189,8 @@ def build(graph: Graph, application_id: str) -> Built:
             store: size for root in connected for node in _reachable(root) for store, size in node.key_suffixes.items()
         }
         timestamped = frozenset(store for root in connected for node in _reachable(root) for store in node.timestamped)
-        built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named, suffixes, timestamped))
+        windows = {name: one for root in connected for node in _reachable(root) for name, one in node.windows.items()}
+        built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named, suffixes, timestamped, windows))
     written = {
         internal_name(application_id, name): tuple(
             sorted({topic for one in built if _writes(one, node) for topic in one.sources})

@@ -87,6 +87,7 @@ class WindowedStream(Generic[Result]):
             stores=(store,),
             private=(store,),
             key_suffixes={store: windows.suffix_bytes},
+            windows={store: windows},
         )
         return self._then(node)
 

@@ -6,6 +6,7 @@ Method: a real process that writes and is killed at a moment of its own choosing
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -85,6 +86,16 @@ def test_keys_that_lmdb_rejects_are_stored(tmp_path: Path) -> None:
         disk.write(Write(changes={"a": {b"": None, b"y" * 5000: None}}))
         assert disk.get("a", b"") is None
         assert set(dict(disk.items("a"))) == {b"x" * 511, b"x" * 512}
+
+
+def test_range_is_in_order_of_keys(tmp_path: Path) -> None:
+    keys = [b"", b"a", b"a" * 512, b"a" * 600, b"b", b"b\0", b"c" * 511, b"c" * 512, b"d"]
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        disk.write(Write(changes={"a": dict.fromkeys(keys, b"1"), "b": {b"b": b"2"}}))
+        assert list(disk.range("a")) == [(key, b"1") for key in keys]
+        for first, last in itertools.product([*keys, b"a" * 550, b"z"], [*keys, b"c" * 600, None]):
+            expected = [key for key in keys if first <= key and (last is None or key <= last)]
+            assert [key for key, _ in disk.range("a", first, last)] == expected, (first, last)
 
 
 def test_store_grows_beyond_its_first_map_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
