@@ -29,9 +29,12 @@ from anabranch.clients.streams.committer import Committer, Moves
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.group_member import Leading, make_assignor
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
+from anabranch.clients.streams.queries import KeyMetadata, Query, QueryResult
+from anabranch.clients.streams.query_executor import QueryExecutor
 from anabranch.clients.streams.restorer import Restorer
+from anabranch.clients.streams.serdes import JSON, Serde
 from anabranch.clients.streams.state_directory import StateDirectory
-from anabranch.clients.streams.streams_errors import TasksMigrated
+from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.task_manager import TaskManager
@@ -79,6 +82,7 @@ class Streams:
         self._rng = rng if rng is not None else random.Random()
         self._clock_ms = clock_ms
         self._work: asyncio.Task[None] | None = None
+        self._queries: QueryExecutor | None = None
         self._stopping = False
         self._processed = 0
 
@@ -137,6 +141,13 @@ class Streams:
         )
         self._consumer, self._committer = manager.consumer, manager.committer
         self._restorer = Restorer(machine, manager.runner, self._consumer, reader, topics, wakeup)
+        self._queries = QueryExecutor(
+            self.built,
+            machine.tasks,
+            self._consumer,
+            lambda: machine.assigned,
+            lambda task, store: reader.lag(machine.changelog(task, store)),
+        )
         await reader.start()
         self._exit.push_async_callback(reader.stop)
         await self._committer.start()
@@ -288,6 +299,48 @@ class Streams:
     def restored(self) -> int:
         """The number of records read from changelogs."""
         return self._restorer.restored
+
+    # queries
+
+    def query(self, store: str, query: Query, *, stale: bool = False, value: Serde = JSON) -> QueryResult:
+        """Return what this instance has of a store, as of the last commit, and why it lacks the rest.
+
+        Args:
+            store: The name of the store, as in the topology.
+            query: `KeyQuery` or `RangeQuery`; for a store of windows `WindowQuery`.
+            stale: Whether standbys answer, too, and tasks that restore their state: `QueryResult.partitions` has
+                their lags.
+            value: How values are decoded. `BYTES` decodes nothing.
+
+        Returns:
+            The rows here, and the partitions that are elsewhere, or cannot be queried now.
+
+        Raises:
+            ValueError: There is no such store, the query is not for its kind, or a value cannot be decoded.
+            StreamsError: The instance does not run.
+        """
+        return self._executor().execute(store, query, stale=stale, value=value)
+
+    def query_metadata_for_key(self, store: str, key: bytes) -> KeyMetadata:
+        """Return which instances have the state of a key, by their `application_server`.
+
+        Args:
+            store: The name of the store, as in the topology.
+            key: The key.
+
+        Returns:
+            The partition of the key, and the instances with its task and its standbys.
+
+        Raises:
+            ValueError: There is no such store.
+            StreamsError: The instance does not run.
+        """
+        return self._executor().metadata(store, key)
+
+    def _executor(self) -> QueryExecutor:
+        if self._queries is None or self._work is None or self._work.done():
+            raise StreamsError("the instance does not run: query it between `start` and `stop`, and see `wait_failed`")
+        return self._queries
 
     # processing
 

@@ -59,7 +59,8 @@ class TaskMachine:
         self._departures = Departures(self._inputs, self.removed)
         self._lost_arrivals = LostArrivals(self._inputs, self.removed)
         self.tasks: dict[TaskId, Task] = {}
-        self._assigned = AssignedTasks()
+        self.assigned = AssignedTasks()
+        """The last assignment of the leader."""
         self._suspended: set[TaskId] = set()
         """Tasks that ran until an eager rebalance began."""
         self._expected: set[TaskId] = set()
@@ -93,14 +94,14 @@ class TaskMachine:
         """Handle the leader's assignment. Raises `StreamsError`, which ends the instance, if it is an error."""
         if assigned.error is not AssignorError.NONE:
             raise StreamsError(f"the group leader failed to compute an assignment: {assigned.error.name}")
-        self._assigned = assigned
+        self.assigned = assigned
         self.removed.assign(assigned)
 
     def take_tasks(self, view: ConsumerView) -> list[Effect]:
         """Adopt exactly the assigned tasks: running ones continue, new ones catch up, others are closed."""
         self._suspended.clear()
-        active, removed = set(self._assigned.active), self.removed.to_do(view)
-        standby = {task for task in self._assigned.standby if task not in active}
+        active, removed = set(self.assigned.active), self.removed.to_do(view)
+        standby = {task for task in self.assigned.standby if task not in active}
         assigned = active | standby | removed
         effects: list[Effect] = [self._close(one) for one in [*self.tasks] if one not in assigned]
         for task_id in sorted(assigned):
