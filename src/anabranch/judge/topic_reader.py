@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from anabranch.judge.records import StoredRecord
 
 BATCH: Final = 1000
-POLL_S: Final = 1.0
+POLL_S: Final = 0.2
 TIMEOUT_S: Final = 30.0
 REMOVED: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 SequenceOf = Callable[[Message], int]
@@ -52,7 +52,7 @@ def read_topic(
     """Read all committed records of a topic up to its present end.
 
     Returns the records, and each partition's log start offset. Raises NoSequence, ValueError for an unknown topic, and
-    OSError for an error of librdkafka.
+    OSError for an error of librdkafka, or if nothing comes for TIMEOUT_S.
     """
     settings = {"group.id": "anabranch-judge", "enable.auto.commit": False, "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": servers, **settings, "enable.partition.eof": True, **(properties or {})})
@@ -65,7 +65,7 @@ def read_topic(
             with _unless_removed():
                 starts[partition], _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
         consumer.assign([TopicPartition(topic, one, start) for one, start in starts.items()])
-        return list(_until_ends(consumer, len(starts), sequence)), starts
+        return list(_until_ends(consumer, set(starts), sequence)), starts
     except KafkaException as error:
         raise OSError(f"{servers}: {error.args[0].str()}") from None
     finally:
@@ -82,10 +82,14 @@ def _unless_removed() -> Iterator[None]:
             raise
 
 
-def _until_ends(consumer: Any, partitions: int, sequence: SequenceOf) -> Iterator[StoredRecord]:
-    ended: set[int] = set()
-    while len(ended) < partitions:
-        for record in consumer.consume(BATCH, POLL_S):
+def _until_ends(consumer: Any, unread: set[int], sequence: SequenceOf) -> Iterator[StoredRecord]:
+    silent_polls = 0
+    while unread:
+        batch = consumer.consume(BATCH, POLL_S)
+        silent_polls = 0 if batch else silent_polls + 1
+        if silent_polls * POLL_S >= TIMEOUT_S:
+            raise OSError(f"nothing came for {TIMEOUT_S:g} s, and not all is read of: {_positions(consumer, unread)}")
+        for record in batch:
             error = record.error()
             if error is None:
                 key, epoch = record.key() or b"", record.leader_epoch()
@@ -94,6 +98,12 @@ def _until_ends(consumer: Any, partitions: int, sequence: SequenceOf) -> Iterato
                     record.partition(), record.offset(), key, number, leader_epoch=-1 if epoch is None else epoch
                 )
             elif error.code() == KafkaError._PARTITION_EOF or error.code() in REMOVED:
-                ended.add(record.partition())
+                unread.discard(record.partition())
             else:
                 raise KafkaException(error)
+
+
+def _positions(consumer: Any, partitions: set[int]) -> str:
+    """The next offset of each of these partitions, for a message."""
+    assigned = [one for one in consumer.assignment() if one.partition in partitions]
+    return ", ".join(f"{one.partition}@{max(one.offset, 0)}" for one in sorted(consumer.position(assigned)))

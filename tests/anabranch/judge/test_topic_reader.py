@@ -6,7 +6,10 @@ from collections import Counter
 
 import pytest
 
+from anabranch.clients.topic_admin import NewTopic
+from anabranch.judge import topic_reader
 from anabranch.judge.topic_reader import NoSequence, read_topic, sequence_of
+from anabranch.testing.running_cluster import RunningCluster
 from tests.anabranch.judge.conftest import COUNTS, KEYS, ROUNDS, ResizedTopic
 
 
@@ -35,3 +38,15 @@ def test_unknown_topic_is_refused(resized: ResizedTopic) -> None:
 def test_unknown_rule_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match="write header:NAME, or value:REGEX with one group"):
         sequence_of(rule)
+
+
+def test_partition_that_gives_nothing_is_named_in_place_of_a_wait_for_ever(
+    anabranch_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_reader, "TIMEOUT_S", 2.0)
+    anabranch_cluster.admin.create_topics([NewTopic(name="orders", partitions=2, replication_factor=1)])
+    with (
+        anabranch_cluster.faults(api="Fetch", hold=True),
+        pytest.raises(OSError, match=r"nothing came for 2 s.*: 0@0, 1@0"),
+    ):
+        read_topic(anabranch_cluster.bootstrap_servers, "orders", sequence_of("header:sequence"))
