@@ -145,7 +145,7 @@ def test_high_watermark_is_changed_by_its_own_replica_only() -> None:
 
     assert users(r"\w\.high_watermark = ") == {"partition", "fetch_sessions"}, "a session keeps what it told last"
     assert users(r"\.advance_high_watermark\(") == {"partition", "replica_manager"}
-    assert users(r"\.follow_high_watermark\(") == {"replica_fetcher"}
+    assert users(r"\.follow_high_watermark\(") == {"follower_log"}
 
 
 def test_labels_become_links_in_text() -> None:

@@ -181,12 +181,12 @@ def test_store_of_timers_belongs_to_one_step() -> None:
 def test_example_alerts_once_when_a_sensor_is_silent_and_when_it_is_back() -> None:
     with TopologyTestDriver(example.topology()) as driver:
         driver.pipe("readings", "s1", {"celsius": 20})
-        driver.advance(HOUR_MS // 2)
+        driver.advance(example.SILENT_AFTER_MS // 2)
         driver.pipe("readings", "s1", {"celsius": 21})
-        driver.advance(HOUR_MS - 1)
+        driver.advance(example.SILENT_AFTER_MS - 1)
         assert driver.read("alerts") == []
         driver.advance(1)
-        driver.advance(HOUR_MS)
+        driver.advance(example.SILENT_AFTER_MS)
         driver.pipe("readings", "s1", {"celsius": 22})
         assert [row.value for row in driver.read("alerts")] == ["silent", "back"]
 
