@@ -190,6 +190,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "a command is tried as a person types it, with what it calls",
         "cli/: demo features up\ninspect/: closed_gates offset_reset",
     ),
+    "anabranch/faults/test_fault_actions.py": (
+        "brokers are frozen, thawed and killed for faults",
+        "cluster/: broker_processes",
+    ),
     "anabranch/cluster/test_processes.py": (
         "they start processes",
         "cluster/: ensemble\ncli/: process_clusters",

@@ -27,6 +27,13 @@ Pair = tuple[asyncio.Handle | None, asyncio.Handle | None]
 """asyncio's handles for a socket: reader and writer."""
 
 
+NO_CLOCK: Final = "brokers can be frozen only in a cluster with a clock: clock.running(cluster), on a ClockLoop"
+
+
+class CannotFreeze(RuntimeError):
+    """The cluster cannot freeze brokers."""
+
+
 class Process:
     """A context that can be frozen; created by `new`, in the context of the node."""
 

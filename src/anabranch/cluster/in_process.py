@@ -17,10 +17,10 @@ from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import check_peers_resolve, warn_while_unreachable
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
-from anabranch.clock.process import Process
+from anabranch.cluster.broker_processes import BrokerProcesses
 from anabranch.cluster.cluster_settings import ClusterSettings
 from anabranch.controller.zk.journal import JournaledZooKeeper
-from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.startable import Startable
 from anabranch.state.data_directory import JOURNAL, refuse_other_form
@@ -104,7 +104,7 @@ class Cluster(Startable):
         self._on_anew: list[Callable[[], None]] = []
         self._faults: Faults | None = None
         self._fault_actions: FaultActions | None = None
-        self._processes: dict[int, Process] = {}
+        self._processes = BrokerProcesses()
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
         self._rng = random.Random(seed)
@@ -244,8 +244,8 @@ class Cluster(Startable):
         for node_id in self.nodes:
             self.thaw_broker(node_id)
         await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
+        self._processes.forget(*self.nodes.values())
         self.nodes.clear()
-        self._processes.clear()
 
     def snapshot(self, lead_ms: int = 0) -> Snapshot:
         """Take a snapshot of the cluster's data, for `restore` or a new cluster.
@@ -379,10 +379,9 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        node = self.nodes[node_id]
         self.thaw_broker(node_id)
-        del self.nodes[node_id]
-        self._processes.pop(node_id, None)
+        node = self.nodes.pop(node_id)
+        self._processes.forget(node)
         await node.stop()
 
     async def crash_broker(self, node_id: int) -> None:
@@ -394,15 +393,8 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        node, process = self.nodes.pop(node_id), self._processes.pop(node_id, None)
-        session = node.services.session
-        if process is not None:
-            process.freeze()  # it sends nothing from here on
-            process.drop_sockets()
-        if isinstance(session, MemorySession) and self.zookeeper.holds(session):
-            self.zookeeper.expire(session)
-        if process is not None:
-            process.thaw()
+        node = self.nodes.pop(node_id)
+        self._processes.kill(node, self.zookeeper)
         await node.stop(controlled=False)
 
     def freeze_broker(self, node_id: int) -> None:
@@ -417,15 +409,7 @@ class Cluster(Startable):
             KeyError: No such broker is running.
             CannotFreeze: The loop cannot freeze brokers.
         """
-        node = self.nodes[node_id]
-        process = self._processes.get(node_id)
-        if process is None:
-            from anabranch.faults.fault_actions import NO_CLOCK, CannotFreeze
-
-            raise CannotFreeze(NO_CLOCK)
-        process.freeze()
-        if isinstance(session := node.services.session, MemorySession):
-            process.sibling().run(self.zookeeper.freeze, session)
+        self._processes.freeze(self.nodes[node_id], self.zookeeper)
 
     def thaw_broker(self, node_id: int) -> None:
         """Resume a frozen broker; no effect if it is not frozen.
@@ -436,16 +420,11 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        node, process = self.nodes[node_id], self._processes.get(node_id)
-        if process is None or not process.frozen:
-            return
-        if isinstance(session := node.services.session, MemorySession):
-            process.sibling().run(self.zookeeper.thaw, session)
-        process.thaw()
+        self._processes.thaw(self.nodes[node_id], self.zookeeper)
 
     def stop_abruptly(self, node_id: int) -> None:
         """Freeze a broker that is about to crash, if the loop can do that."""
-        if node_id in self._processes:
+        if self.nodes.get(node_id) in self._processes:
             self.freeze_broker(node_id)
 
     @property
@@ -455,8 +434,7 @@ class Cluster(Startable):
 
     def is_frozen(self, node_id: int) -> bool:
         """Whether a broker is running and frozen."""
-        process = self._processes.get(node_id)
-        return process is not None and process.frozen
+        return node_id in self.nodes and self._processes.is_frozen(self.nodes[node_id])
 
     async def _start(self, node_id: int) -> None:
         settings = self._settings[node_id]
@@ -472,28 +450,13 @@ class Cluster(Startable):
             in_turn=functools.partial(self._awaits_steps, node_id),
         )
         node.clock.offset_ms = self.clock_offset_ms(node_id)
-        process = Process.new()
-        if process is None:
-            await node.start()
-        else:
-            await self._start_in(process, node)
-            self._processes[node_id] = process
+        await self._processes.start(node)
         self.nodes[node_id] = node
         if self._failure is not None:
             node.failed.add_done_callback(self._node_failed)
         for listener in self._on_node:
             listener(node)
         self._settings.bind(node_id, node.server.ports)
-
-    async def _start_in(self, process: Process, node: Node) -> None:
-        """Start a node in its process's context; stop it if the start was cancelled after it completed."""
-        starting = asyncio.get_running_loop().create_task(node.start(), context=process.context)
-        try:
-            await starting
-        except asyncio.CancelledError:
-            if starting.done() and not starting.cancelled() and starting.exception() is None:
-                await node.stop(controlled=False)
-            raise
 
     async def _all_have_metadata(self, count: int) -> None:
         """Wait until every running broker knows this many live brokers, and all topics."""

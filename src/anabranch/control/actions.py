@@ -13,9 +13,10 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
+from anabranch.clock.process import CannotFreeze
 from anabranch.control import state
 from anabranch.controller.zk.memory import Link, MemorySession
-from anabranch.faults.fault_actions import CannotFreeze, session_of
+from anabranch.faults.fault_actions import session_of
 
 if TYPE_CHECKING:
     from anabranch.cluster.in_process import Cluster

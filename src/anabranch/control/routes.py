@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal, NotRequired, TypedDict
 
 from anabranch.clients.topic_admin import NewTopic
+from anabranch.clock.process import NO_CLOCK
 from anabranch.clock.spans import parse_offset_ms, parse_seconds
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused, UnknownNode
@@ -28,7 +29,6 @@ from anabranch.control.topic_creation import create_after_deletion
 from anabranch.control.topic_routes import TOPIC_ROUTES
 from anabranch.control.tour_routes import TOUR_ROUTES
 from anabranch.control.wait_conditions import WORDS, WaitCondition, condition, wait
-from anabranch.faults.fault_actions import NO_CLOCK
 from anabranch.protocol.topic_partition import TopicPartition
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from anabranch.clients.admin import Admin
-from anabranch.clock.process import outside
+from anabranch.clock.process import NO_CLOCK, CannotFreeze, outside
 from anabranch.controller.zk.memory import Link, MemorySession
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from anabranch.controller.zk.memory import MemoryZooKeeper
 
 log: Final = logging.getLogger(__name__)
-
-
-NO_CLOCK: Final = "brokers can be frozen only in a cluster with a clock: clock.running(cluster), on a ClockLoop"
 
 
 class FaultTarget(Protocol):
@@ -65,10 +62,6 @@ class FaultTarget(Protocol):
 
     async def crash_broker(self, node_id: int) -> None:
         """See Cluster."""
-
-
-class CannotFreeze(RuntimeError):
-    """The cluster cannot freeze brokers."""
 
 
 def session_of(cluster: FaultTarget, node_id: int) -> MemorySession | None:

@@ -13,8 +13,8 @@ from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.connection import Connection
 from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.clock.loop import ClockLoop
+from anabranch.clock.process import CannotFreeze
 from anabranch.cluster.in_process import Cluster
-from anabranch.faults.fault_actions import CannotFreeze
 from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.topic_partition import TopicPartition
