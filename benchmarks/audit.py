@@ -25,6 +25,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 from anabranch.protocol.audit import BUCKETS, EVENT, Place, Sender
 from anabranch.protocol.hashing import murmur2
 from anabranch.spark_jobs import audit, stages
@@ -98,7 +99,7 @@ class Deliveries:
         for number in range(first, first + size):
             round_, place = divmod(number, len(keys))
             key, hashed = keys[place]
-            mark = wire.encode_header(7, round_)
+            mark = audit_mark.encode(7, round_)
             # Each offset of the audited topic is delivered once: buckets take turns.
             events += EVENT.pack(number * BUCKETS + bucket, mark, bytes(8), place)
             names[place] = wire.numbered_key(place, hashed, key)

@@ -1,10 +1,9 @@
-"""The wire format of the order audit: a number on every record sent, and an event for every record delivered (D12).
+"""The wire format of the order audit: an event for every record that a consumer delivered (D12).
 
-The producer numbers the records of each key, from 0, in a header; after a record that fails or is aborted it does so
-under another identity, as another producer would (`clients.producer.audit_marks`). The consumer writes an event per
-delivered record. Events are sent in *runs*: one record of the audit topic holds one member's deliveries from one topic,
-in order, for the keys of one bucket. The bucket (of `BUCKETS`, by the key's hash) is the audit record's own key: all
-events of a key lie in one partition of the audit topic, in the order in which they were stored.
+The producer has numbered the records of each key in a header (`audit_mark`). Events are sent in *runs*: one record of
+the audit topic holds one member's deliveries from one topic, in order, for the keys of one bucket. The bucket (of
+`BUCKETS`, by the key's hash) is the audit record's own key: all events of a key lie in one partition of the audit
+topic, in the order in which they were stored.
 
 Identity: a member draws an `incarnation` when it starts, and numbers its events within each bucket from 0 without a
 hole. The same (incarnation, bucket, number) twice is a repetition of the audit itself; a missing number, its own loss.
@@ -44,27 +43,18 @@ from typing import Final, NamedTuple
 
 import mmh3
 
+from anabranch.protocol import audit_mark
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.hashing import murmur2
-
-HEADER: Final = "anabranch-audit"
-"""The record header that an auditing producer adds."""
 
 VERSION: Final = 1
 RUN_VERSION: Final = 4
 BUCKETS: Final = 16
 """Nested with linear hashing: the keys of one of 2**k partitions fall into 16 / 2**k buckets."""
-NO_SEQUENCE: Final = (1 << 64) - 1
-NO_PRODUCER: Final = 0
 NO_GENERATION: Final = -1
 NO_NUMBER: Final = -1
 NOT_COUNTED: Final = -1
 """The value of `begin_number` for events of version 1."""
-
-_header: Final = struct.Struct(">QQ")
-MARK_BYTES: Final = _header.size
-NO_MARK: Final = _header.pack(NO_PRODUCER, NO_SEQUENCE)
-"""In place of the header of a record without a number."""
 
 RUN: Final = struct.Struct(
     ">"
@@ -115,6 +105,9 @@ FIXED: Final = struct.Struct(
     "Q"  # incarnation of the member: new each time a consumer starts
 )
 """A whole event of version 1, before its names."""
+FIXED_FIELDS: Final = (
+    *("generation", "partition", "offset", "producer", "sequence", "fingerprint", "time_ms", "incarnation"),
+)
 _length: Final = struct.Struct(">H")
 
 
@@ -160,26 +153,6 @@ class Sender(NamedTuple):
     topic: str
     incarnation: int
     group_generation: int
-
-
-def encode_header(producer: int, sequence: int) -> bytes:
-    """Encode the audit header of one record: its producer, and its number among the records of its key."""
-    return _header.pack(producer, sequence)
-
-
-def decode_header(data: bytes) -> tuple[int, int]:
-    """Decode an audit header into (producer, sequence). Raises DecodeError."""
-    if len(data) != _header.size:
-        raise DecodeError(f"audit header: {len(data)} bytes where {_header.size} belong")
-    producer, sequence = _header.unpack(data)
-    return producer, sequence
-
-
-def sound_mark(header: bytes | None) -> bytes:
-    """Return a record's audit header as used by events and the audit: NO_MARK for a missing or damaged one, which
-    counts as a producer that does not number. Of several headers the newest counts.
-    """
-    return header if header is not None and len(header) == MARK_BYTES else NO_MARK
 
 
 digest: Final = mmh3.mmh3_x64_128_digest
@@ -265,7 +238,7 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
     events = [
         EVENT.pack(
             one.offset,
-            encode_header(one.producer, one.sequence),
+            audit_mark.encode(one.producer, one.sequence),
             one.fingerprint.to_bytes(8, "little"),
             NO_KEY if one.key is None else numbers.setdefault((one.key_hash, one.key), len(numbers)),
         )
@@ -277,17 +250,7 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
 
 def encode_delivery(delivery: Delivery) -> bytes:
     """Encode an event in version 1: the value of an audit record under the record's own key."""
-    fixed = FIXED.pack(
-        VERSION,
-        delivery.generation,
-        delivery.partition,
-        delivery.offset,
-        delivery.producer,
-        delivery.sequence,
-        delivery.fingerprint,
-        delivery.time_ms,
-        delivery.incarnation,
-    )
+    fixed = FIXED.pack(VERSION, *(getattr(delivery, name) for name in FIXED_FIELDS))
     return fixed + encode_names(delivery.group, delivery.member, delivery.topic)
 
 
@@ -306,22 +269,9 @@ def decode_delivery(data: bytes, key: bytes | None = None) -> Delivery:
     if version != VERSION:
         raise DecodeError(f"audit event: version {version} is unknown; known is {VERSION}")
     (group, member, topic), _ = decode_names(data, FIXED.size)
-    generation, partition, offset, producer, sequence, payload, time_ms, incarnation = numbers
-    return Delivery(
-        generation=generation,
-        partition=partition,
-        offset=offset,
-        producer=producer,
-        sequence=sequence,
-        fingerprint=payload,
-        time_ms=time_ms,
-        incarnation=incarnation,
-        group=group,
-        member=member,
-        topic=topic,
-        key=key,
-        key_hash=key_hash(key, partition),
-    )
+    fields: dict[str, int] = dict(zip(FIXED_FIELDS, numbers, strict=True))
+    hashed = key_hash(key, fields["partition"])
+    return Delivery(**fields, group=group, member=member, topic=topic, key=key, key_hash=hashed)
 
 
 def decode_names(data: bytes, position: int) -> tuple[tuple[str, str, str], int]:
@@ -393,7 +343,7 @@ def _decode_run(data: bytes) -> list[Delivery]:
     found = []
     for index, (place, event) in enumerate(zip(spots, events, strict=True)):
         offset, mark, prefix, key_number = event
-        producer, sequence = decode_header(mark)
+        producer, sequence = audit_mark.decode(mark)
         if key_number != NO_KEY and key_number not in keys:
             raise DecodeError(f"audit run: an event names key {key_number}, which does not exist")
         hashed, key = keys[key_number] if key_number != NO_KEY else (key_hash(None, place.partition), None)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 from anabranch.spark_jobs import inputs, stages, verdict
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.source import FORMAT
@@ -134,7 +134,9 @@ def prepare_records(records: DataFrame, expect: str | None) -> DataFrame:
     stored = F.col("topic") == F.lit(expect) if expect is not None else F.lit(False)
     mark = F.lit(None).cast("binary")
     if expect is not None:
-        mark = F.try_element_at(F.filter("headers", lambda header: header["key"] == wire.HEADER), F.lit(-1))["value"]
+        mark = F.try_element_at(F.filter("headers", lambda header: header["key"] == audit_mark.HEADER), F.lit(-1))[
+            "value"
+        ]
     chosen = records.select(
         "key",
         "value",

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from anabranch.protocol.audit import NO_PRODUCER
+from anabranch.protocol.audit_mark import NO_PRODUCER
 from anabranch.spark_jobs import lines
 from anabranch.spark_jobs.bucket import LOSS_TIMEOUT_MS, NEVER_MS, NO_SENDER, QUIET_MS, Bucket, salt
 from anabranch.spark_jobs.columns import Column

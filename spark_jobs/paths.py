@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 from anabranch.spark_jobs import events
 from anabranch.spark_jobs.events import Events
 from anabranch.spark_jobs.verdict import Event
@@ -84,7 +84,7 @@ def _of_keys(found: Events, key_names: frozenset[Name]) -> Iterator[tuple[int, s
                 topic=sender.topic,
                 producer=int(found.producer[place]),
                 key=key,
-                sequence=-1 if sequence == wire.NO_SEQUENCE else sequence,
+                sequence=-1 if sequence == audit_mark.NO_SEQUENCE else sequence,
                 partition=int(found.partition[place]),
                 offset=int(found.offset[place]),
                 generation=int(found.generation[place]),

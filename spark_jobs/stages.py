@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
 
 from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 from anabranch.protocol.errors import DecodeError
 from anabranch.spark_jobs import columns, events
 from anabranch.spark_jobs.bucket import Bucket
@@ -98,7 +99,7 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[Prepared]:
     if not batch.num_rows:
         return
     keys, partition = batch["key"].to_pylist(), batch["partition"].to_numpy()
-    marks = [wire.sound_mark(mark) for mark in batch["mark"].to_pylist()]
+    marks = [audit_mark.sound_mark(mark) for mark in batch["mark"].to_pylist()]
     pairs = np.frombuffer(b"".join(marks), ">u8").reshape(-1, 2)
     digests = b"".join(wire.digest(value or b"") for value in batch["value"].to_pylist())
     bucket = np.array(
@@ -230,11 +231,11 @@ def _concatenate(partitions: Sequence[int], blobs: Sequence[bytes]) -> tuple[Sto
             found.setdefault(name, []).append(column)
         of_partition.append(np.full(len(its["offset"]), partition, np.int64))
     joined = {name: np.concatenate(parts) for name, parts in found.items()}
-    numbered = (joined["producer"] != wire.NO_PRODUCER) & (joined["sequence"] < SEQUENCES_END)
+    numbered = (joined["producer"] != audit_mark.NO_PRODUCER) & (joined["sequence"] < SEQUENCES_END)
     stored = Stored(
         partition=np.concatenate(of_partition),
         offset=joined["offset"],
-        producer=np.where(numbered, joined["producer"], np.uint64(wire.NO_PRODUCER)),
+        producer=np.where(numbered, joined["producer"], np.uint64(audit_mark.NO_PRODUCER)),
         sequence=np.where(numbered, joined["sequence"].astype(np.int64), -1),
         fingerprint=joined["fingerprint"],
         keys=keys,

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.protocol import audit
+from anabranch.protocol import audit, audit_mark
 from anabranch.protocol.audit import Key, Place, Sender
 from anabranch.protocol.hashing import murmur2
 
@@ -183,7 +183,7 @@ class _Writers:
 
     def _write_numbered(self, records: Sequence[Any]) -> None:
         """Add records with exactly a key, a value and the audit header; raises TypeError or ValueError at any other."""
-        pack, digest, header, mark_bytes = audit.EVENT.pack, audit.digest, audit.HEADER, audit.MARK_BYTES
+        pack, digest, header, mark_bytes = audit.EVENT.pack, audit.digest, audit_mark.HEADER, audit_mark.MARK_BYTES
         known = self._known
         for _, _, offset, _, key, value, ((name, mark),), _ in records:
             if name != header or len(mark) != mark_bytes:
@@ -201,7 +201,7 @@ class _Writers:
                 add, number = self._adds[audit.bucket_of(audit.key_hash(None, partition))], audit.NO_KEY
             else:
                 add, number = self._known.get(key) or self._writer(key)
-            add(pack(offset, audit.sound_mark(_mark(headers)), digest(value or b""), number))
+            add(pack(offset, audit_mark.sound_mark(_mark(headers)), digest(value or b""), number))
 
     def _writer(self, key: bytes) -> _Writer:
         """Add an unknown key to the cache and return its writer."""
@@ -217,7 +217,7 @@ class _Writers:
 
 def _mark(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
     """Return the newest audit header; None without a valid one, as from a producer that does not number its records."""
-    return next((value for name, value in reversed(headers) if name == audit.HEADER), None)
+    return next((value for name, value in reversed(headers) if name == audit_mark.HEADER), None)
 
 
 def _cut(places: Sequence[Place], at: int) -> tuple[list[Place], list[Place]]:

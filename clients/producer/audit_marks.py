@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from anabranch.clients.producer.producer_record import Record
 from anabranch.clients.producer.queues import Batch
-from anabranch.protocol import audit
+from anabranch.protocol import audit_mark
 
 BREAKS_MAX: Final = 16
 """Number of breaks kept per key: no more can have unstored records after them."""
@@ -33,7 +33,7 @@ class _Break(NamedTuple):
     """A restart of a key at a number, as soon as a record after it is transmitted."""
 
     after: int
-    identity: int = audit.NO_PRODUCER
+    identity: int = audit_mark.NO_PRODUCER
     first: int = -1
     """The number that is sent as 0."""
 
@@ -52,7 +52,7 @@ class AuditMarks:
 
     def next_header(self, topic: str, key: bytes) -> tuple[str, bytes]:
         """Return the header of a key's next record, which may still be refused."""
-        return audit.HEADER, audit.encode_header(self._identity, self._numbers.get((topic, key), 0))
+        return audit_mark.HEADER, audit_mark.encode(self._identity, self._numbers.get((topic, key), 0))
 
     def on_accepted(self, topic: str, key: bytes, *, transactional: bool) -> None:
         """Note that the record of the last header was accepted: this uses its number."""
@@ -98,7 +98,7 @@ class AuditMarks:
             breaks[at] = _Break(breaks[at].after, self._draw(), number)
         _, identity, first = breaks[at]
         return record._replace(
-            headers=(*record.headers[:-1], (audit.HEADER, audit.encode_header(identity, number - first)))
+            headers=(*record.headers[:-1], (audit_mark.HEADER, audit_mark.encode(identity, number - first)))
         )
 
     def _break(self, of_key: KeyOf, number: int) -> None:
@@ -122,4 +122,4 @@ def _after(one: _Break) -> int:
 
 def _number(record: Record) -> int:
     """Return the number of a record with a key, from its last header."""
-    return audit.decode_header(record.headers[-1][1] or b"")[1]
+    return audit_mark.decode(record.headers[-1][1] or b"")[1]

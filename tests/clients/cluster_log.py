@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from anabranch.clients.metadata import Partition, Topic
 from anabranch.clients.network import Network
+from anabranch.protocol import audit_mark
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from anabranch.protocol.audit import HEADER, decode_header
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.records.batch import iter_batches
@@ -39,11 +39,11 @@ async def dump(network: Network, topic: Topic) -> list[Logged]:
             for start, header in iter_batches(data):
                 for record in iter_records(data, start):
                     if record.offset >= position:
-                        audit = next(value for name, value in record.headers if name == HEADER)
+                        audit = next(value for name, value in record.headers if name == audit_mark.HEADER)
                         assert audit is not None
                         assert record.key is not None
                         key_epoch = KeyEpoch(index, generation_of(partition, header.partition_leader_epoch))
-                        records.append(Logged(key_epoch, record.offset, record.key, decode_header(audit)[1]))
+                        records.append(Logged(key_epoch, record.offset, record.key, audit_mark.decode(audit)[1]))
                 position = header.next_offset
     return records
 

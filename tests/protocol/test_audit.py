@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.protocol import audit
+from anabranch.protocol import audit, audit_mark
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.hashing import murmur2
 
@@ -102,20 +102,7 @@ def test_consecutive_events_of_one_origin_store_it_once() -> None:
     assert layout.sender == audit.Sender("g", "m", "t", 5, -1)
 
 
-@given(u64, u64)
-def test_header_survives_the_round_trip(producer: int, sequence: int) -> None:
-    assert audit.decode_header(audit.encode_header(producer, sequence)) == (producer, sequence)
-
-
-@pytest.mark.parametrize("header", [None, b"", b"damaged", bytes(17)])
-def test_record_without_valid_header_has_no_number(header: bytes | None) -> None:
-    assert audit.decode_header(audit.sound_mark(header)) == (audit.NO_PRODUCER, audit.NO_SEQUENCE)
-    assert audit.sound_mark(audit.encode_header(1, 2)) == audit.encode_header(1, 2)
-
-
 def test_malformed_audit_data_is_refused() -> None:
-    with pytest.raises(DecodeError, match="3 bytes"):
-        audit.decode_header(b"abc")
     with pytest.raises(DecodeError, match="version 9"):
         audit.decode_events(b"\x09" + bytes(80))
     with pytest.raises(DecodeError, match="0 bytes"):
@@ -133,7 +120,7 @@ def test_malformed_audit_data_is_refused() -> None:
 
 def about(*numbers: int, keys: dict[int, tuple[int, bytes]]) -> bytes:
     """A run of events with these key numbers."""
-    events = b"".join(audit.EVENT.pack(0, audit.NO_MARK, bytes(8), number) for number in numbers)
+    events = b"".join(audit.EVENT.pack(0, audit_mark.NO_MARK, bytes(8), number) for number in numbers)
     told = [audit.numbered_key(number, *keys[number]) for number in sorted(keys)]
     return audit.encode_run(NOBODY, 0, [audit.Place(0, 6, 0, len(numbers))], events, told)
 

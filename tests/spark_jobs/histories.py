@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 from anabranch.protocol.audit import Delivery
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import address, base_of
@@ -102,7 +103,7 @@ class Record:
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
         """As an auditing producer sets them."""
-        return [(wire.HEADER, wire.encode_header(self.producer, self.sequence))] if self.producer else []
+        return [(audit_mark.HEADER, audit_mark.encode(self.producer, self.sequence))] if self.producer else []
 
 
 @dataclass
@@ -174,7 +175,7 @@ def make(
             partition = address(wire.key_hash(key, 0), lineage.base, count)
             opened = lineage.class_generation(partition, generation)
             sequence = next(sequences[key])
-            mark = (PRODUCER, sequence) if numbered else (wire.NO_PRODUCER, wire.NO_SEQUENCE)
+            mark = (PRODUCER, sequence) if numbered else (audit_mark.NO_PRODUCER, audit_mark.NO_SEQUENCE)
             logs[partition].append(Record(key, *mark, partition, 2 * next(ends[partition]), opened))
         history.stored += [record for log in logs.values() for record in log]
         _deliver(history, rng, logs, crashes, incarnations, group_generations)

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.cluster.in_process import Cluster
-from anabranch.protocol import audit
+from anabranch.protocol import audit, audit_mark
 from anabranch.protocol.audit import Delivery
 from anabranch.protocol.audit import bucket_key as wire_key
 from tests.spark_jobs.histories import History, runs
@@ -153,7 +153,7 @@ class LiveCluster:
                     key=key,
                     value=b"",
                     partition=index,
-                    headers=[("other", None), (audit.HEADER, audit.encode_header(PRODUCER, sequence))],
+                    headers=[("other", None), (audit_mark.HEADER, audit_mark.encode(PRODUCER, sequence))],
                 )
                 for index, key, sequence in records
             ]

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from anabranch.protocol.audit import HEADER
+from anabranch.protocol.audit_mark import HEADER
 from anabranch.spark_jobs import backfill, stages
 from anabranch.spark_jobs.bucket import Bucket
 from anabranch.spark_jobs.pending import Pending

@@ -16,6 +16,7 @@ import pytest
 from anabranch import Consumer, Producer
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 from anabranch.protocol.errors import KafkaError
 from anabranch.spark_jobs import events
 from anabranch.spark_jobs.bucket import Bucket
@@ -91,12 +92,14 @@ def judge(live: LiveCluster, topic: str, expect: str, group: str, isolation_leve
 
 
 def _as_stored(records: list[ConsumerRecord]) -> Stored:
-    marks = [next(value for name, value in reversed(one.headers) if name == wire.HEADER) or b"" for one in records]
+    marks = [
+        next(value for name, value in reversed(one.headers) if name == audit_mark.HEADER) or b"" for one in records
+    ]
     return Stored(
         partition=np.array([one.partition for one in records], np.int64),
         offset=np.array([one.offset for one in records], np.int64),
-        producer=np.array([wire.decode_header(mark)[0] for mark in marks], np.uint64),
-        sequence=np.array([wire.decode_header(mark)[1] for mark in marks], np.int64),
+        producer=np.array([audit_mark.decode(mark)[0] for mark in marks], np.uint64),
+        sequence=np.array([audit_mark.decode(mark)[1] for mark in marks], np.int64),
         fingerprint=np.array([wire.fingerprint(one.value) for one in records], np.uint64),
         keys=[one.key for one in records],
     )

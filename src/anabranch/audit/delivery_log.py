@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 from anabranch.protocol.audit import Delivery
 
 TOPIC: Final = "records"
@@ -98,7 +99,7 @@ def stored_records(files: Iterable[Lines]) -> Iterator[Row]:
     """The acknowledged records of producers, as records of the audited topic. Raises InvalidLine."""
     for one in files:
         for sent in _of_file(one, timed=None):
-            mark = wire.encode_header(sent.producer, sent.sequence)
+            mark = audit_mark.encode(sent.producer, sent.sequence)
             yield Row(sent.key, b"", sent.topic, sent.partition, sent.offset, sent.time_ms, mark)
 
 
@@ -141,7 +142,7 @@ def _delivery(given: Mapping[str, Any], name: str) -> Delivery:
         partition=partition,
         offset=numbers["offset"],
         producer=_identity(given["producer"]) if numbered and "producer" in given else ONLY_PRODUCER * numbered,
-        sequence=sequence if numbered and sequence is not None else wire.NO_SEQUENCE,
+        sequence=sequence if numbered and sequence is not None else audit_mark.NO_SEQUENCE,
         fingerprint=wire.fingerprint(b""),
         time_ms=numbers["time_ms"] or 0,
         incarnation=_identity(json.dumps([group, member])),
@@ -175,4 +176,4 @@ def _sender(one: Delivery) -> tuple[str, str, str]:
 
 def _run(bucket: int, its: list[Delivery], topic: str, offset: int) -> Row:
     time_ms = max(one.time_ms for one in its)
-    return Row(wire.bucket_key(bucket), wire.encode_events(its), topic, 0, offset, time_ms, wire.NO_MARK)
+    return Row(wire.bucket_key(bucket), wire.encode_events(its), topic, 0, offset, time_ms, audit_mark.NO_MARK)

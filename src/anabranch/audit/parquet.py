@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.audit.delivery_log import Row
-from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 
 ROWS: Final = 20_000
 """Rows per write."""
@@ -49,5 +49,5 @@ def _columns(row: Row) -> dict[str, object]:
         "offset": row.offset,
         "timestamp": row.time_ms * 1000,
         "timestampType": 0,
-        "headers": None if row.mark == wire.NO_MARK else [{"key": wire.HEADER, "value": row.mark}],
+        "headers": None if row.mark == audit_mark.NO_MARK else [{"key": audit_mark.HEADER, "value": row.mark}],
     }

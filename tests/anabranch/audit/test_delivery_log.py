@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.audit.delivery_log import InvalidLine, Lines, deliveries, runs, stored_records
 from anabranch.protocol import audit as wire
+from anabranch.protocol import audit_mark
 from anabranch.protocol.audit import Delivery
 
 
@@ -36,7 +37,12 @@ def test_delivery_line_is_decoded() -> None:
     assert (one.topic, one.group, one.member, one.number) == ("records", "readers", "handed.jsonl", 0)
     assert one.key_hash == wire.key_hash(one.key, 3)
     (bare,) = deliveries([lines({"key": None, "partition": 3})])
-    assert (bare.key, bare.sequence, bare.producer, bare.generation) == (None, wire.NO_SEQUENCE, wire.NO_PRODUCER, -1)
+    assert (bare.key, bare.sequence, bare.producer, bare.generation) == (
+        None,
+        audit_mark.NO_SEQUENCE,
+        audit_mark.NO_PRODUCER,
+        -1,
+    )
     assert of_runs([one]) == [one]
 
 
@@ -74,10 +80,10 @@ def test_stored_record_matches_its_delivery() -> None:
     row = {"key": "k", "sequence": 3, "partition": 1, "offset": 9}
     (sent,), (one,) = stored_records([lines(row)]), deliveries([lines(row)])
     assert (sent.key, sent.partition, sent.offset, sent.topic) == (one.key, one.partition, one.offset, one.topic)
-    assert wire.decode_header(sent.mark) == (one.producer, one.sequence)
+    assert audit_mark.decode(sent.mark) == (one.producer, one.sequence)
     assert wire.fingerprint(sent.value) == one.fingerprint
     (unnumbered,) = stored_records([lines({"key": "k"})])
-    assert unnumbered.mark == wire.NO_MARK
+    assert unnumbered.mark == audit_mark.NO_MARK
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from typing import Any
 from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
 from anabranch.clients.network import Network
 from anabranch.cluster.in_process import Cluster
+from anabranch.protocol import audit_mark
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from anabranch.protocol.audit import HEADER, decode_header
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 
@@ -115,8 +115,8 @@ class History:
         return committed is not None and committed <= delivery.offset
 
     def handed_out(self, member: str, record: ConsumerRecord) -> None:
-        audit = next((value for name, value in record.headers if name == HEADER), None)
-        sequence = decode_header(audit)[1] if audit is not None else -1
+        audit = next((value for name, value in record.headers if name == audit_mark.HEADER), None)
+        sequence = audit_mark.decode(audit)[1] if audit is not None else -1
         one = Delivery(member, record.partition, record.offset, record.generation, record.key or b"", sequence)
         for other in self.by_key[one.key]:
             if other.partition == one.partition:

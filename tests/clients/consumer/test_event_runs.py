@@ -13,16 +13,16 @@ from anabranch.clients.consumer import event_runs
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.event_runs import EventRuns
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.protocol import audit
+from anabranch.protocol import audit, audit_mark
 from anabranch.protocol.audit import Delivery
 
 GROUP = "readers"
 INCARNATION = 9
 
-marks = st.builds(audit.encode_header, st.integers(1, 2**64 - 1), st.integers(0, 2**64 - 1))
-numbered = marks.map(lambda mark: ((audit.HEADER, mark),))
+marks = st.builds(audit_mark.encode, st.integers(1, 2**64 - 1), st.integers(0, 2**64 - 1))
+numbered = marks.map(lambda mark: ((audit_mark.HEADER, mark),))
 header_lists = st.lists(
-    st.tuples(st.sampled_from(["other", audit.HEADER]), st.none() | st.just(b"damaged") | marks), max_size=3
+    st.tuples(st.sampled_from(["other", audit_mark.HEADER]), st.none() | st.just(b"damaged") | marks), max_size=3
 ).map(tuple)
 
 
@@ -59,9 +59,9 @@ def calls(draw: st.DrawFn) -> Handed:
 
 def expected(handed: Handed, record: ConsumerRecord, number: int) -> Delivery:
     """What must be told of one record, put together slowly."""
-    newest = next((value for name, value in reversed(record.headers) if name == audit.HEADER), None)
-    sound = newest is not None and len(newest) == audit.MARK_BYTES
-    producer, sequence = audit.decode_header(newest if sound and newest is not None else audit.NO_MARK)
+    newest = next((value for name, value in reversed(record.headers) if name == audit_mark.HEADER), None)
+    sound = newest is not None and len(newest) == audit_mark.MARK_BYTES
+    producer, sequence = audit_mark.decode(newest if sound and newest is not None else audit_mark.NO_MARK)
     return Delivery(
         generation=record.generation,
         partition=record.partition,

@@ -18,7 +18,7 @@ from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.audit_marks import AuditMarks
 from anabranch.clients.producer.producer_record import Record
 from anabranch.clients.producer.queues import Batch
-from anabranch.protocol import audit
+from anabranch.protocol import audit_mark
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.batch import read_header
@@ -33,8 +33,8 @@ Mark = tuple[int, int]
 
 def mark_of(headers: Any) -> Mark:
     ((name, value),) = headers
-    assert name == audit.HEADER
-    return audit.decode_header(value)
+    assert name == audit_mark.HEADER
+    return audit_mark.decode(value)
 
 
 class Bench:
