@@ -1,10 +1,10 @@
-"""The kazoo adapter of the port `ZkSession`: translates paths, results, errors and watches.
+"""The kazoo adapter of the port `ZkSession`: one session, its requests, its watches and its chroot.
 
 A session ends once. After expiry kazoo would continue with a new session under the same client object; this adapter
 stops the connection thread at the moment of expiry, so that no request of the old session can run in a new one.
 
 Only kazoo's `*_async` calls are used: a blocking one would block its own event loop. `stop` joins the connection thread
-and so runs in an executor. `kazoo_client` documents the threads; no other module imports kazoo.
+and so runs in an executor. `kazoo_client` documents the threads, and `kazoo_values` translates what goes in and out.
 """
 
 from __future__ import annotations
@@ -14,18 +14,25 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, assert_never
+from typing import Any, Final, assert_never
 
-from kazoo import exceptions as kz
 from kazoo.hosts import collect_hosts
-from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
-from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE
 
 from anabranch.controller.zk import paths
 from anabranch.controller.zk import session as zk
 from anabranch.controller.zk.access import SASL, Access, Login, access_to
 from anabranch.controller.zk.kazoo_client import LoopHandler, OneSessionClient, kazoo_log
+from anabranch.controller.zk.kazoo_values import (
+    ACLS,
+    WATCH_KINDS,
+    login_arguments,
+    raise_first_failure,
+    stat_of,
+    translate,
+)
 from anabranch.controller.zk.multi_read import NO_AUTH, NO_NODE, MultiRead
 from anabranch.controller.zk.session import (
     ANY_VERSION,
@@ -46,34 +53,6 @@ from anabranch.controller.zk.session import (
 from anabranch.controller.zk.sizes import check_multi, check_write
 
 log = logging.getLogger(__name__)
-
-ERRORS: Final[tuple[tuple[type[Exception], type[ZkError]], ...]] = (
-    (kz.NoNodeError, zk.NoNode),
-    (kz.NodeExistsError, zk.NodeExists),
-    (kz.BadVersionError, zk.BadVersion),
-    (kz.NotEmptyError, zk.NotEmpty),
-    (kz.NoChildrenForEphemeralsError, zk.NoChildrenForEphemerals),
-    (kz.SessionExpiredError, zk.SessionExpired),  # also when closed
-    (kz.ConnectionLoss, zk.ConnectionLoss),
-    (kz.OperationTimeoutError, zk.ConnectionLoss),
-    (kz.SessionMovedError, zk.ConnectionLoss),
-    (kz.UnimplementedError, zk.Unimplemented),
-    (kz.NoAuthError, zk.NoAuth),
-    (kz.AuthFailedError, zk.LoginRefused),
-)
-WATCH_KINDS: Final[dict[str, Literal["created", "deleted", "changed", "children", "lost"]]] = {
-    EventType.CREATED: "created",
-    EventType.DELETED: "deleted",
-    EventType.CHANGED: "changed",
-    EventType.CHILD: "children",
-    EventType.NONE: "lost",
-}
-ACLS: Final[dict[Access, list[ACL]]] = {
-    Access.OPEN: OPEN_ACL_UNSAFE,
-    Access.READABLE: [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
-    Access.PRIVATE: CREATOR_ALL_ACL,
-}
-
 
 PROBE_S: Final = 1.0
 MULTI_READS_LOST_MAX: Final = 2
@@ -138,7 +117,7 @@ class KazooSession(ZkSession):
             handler=LoopHandler(self._loop),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             logger=kazoo_log,
-            **_shown_by(login),
+            **login_arguments(login),
         )
         self._client.add_listener(self._on_state)
 
@@ -410,34 +389,5 @@ class KazooSession(ZkSession):
         return path.removeprefix(self._root) or "/"
 
 
-def _shown_by(login: Login | None) -> dict[str, Any]:
-    """Return kazoo's arguments for a login."""
-    if login is None:
-        return {}
-    if login.scheme == SASL:
-        return {"sasl_options": {"mechanism": "DIGEST-MD5", "username": login.user, "password": login.password}}
-    return {"auth_data": [(login.scheme, f"{login.user}:{login.password}")]}
-
-
 def _parents_of(path: str) -> list[str]:
     return [] if (above := paths.parent(path)) == "/" else [above, *_parents_of(above)]
-
-
-def stat_of(stat: ZnodeStat) -> Stat:
-    """Convert kazoo's stat to the port's."""
-    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner, stat.numChildren)
-
-
-def translate(error: Exception, path: str, index: int | None = None) -> Exception:
-    """Return the port's error for kazoo's: a plain ZkError for others of kazoo, and any other exception unchanged."""
-    for theirs, ours in ERRORS:
-        if isinstance(error, theirs):
-            return ours(path, index)
-    return ZkError(f"{path} ({error!r})", index) if isinstance(error, kz.KazooException) else error
-
-
-def raise_first_failure(ops: Sequence[Op], answers: Sequence[object]) -> None:
-    """Raise the error that failed a multi, not those of rolled back or skipped operations."""
-    for index, answer in enumerate(answers):
-        if isinstance(answer, Exception) and not isinstance(answer, kz.RolledBackError | kz.RuntimeInconsistency):
-            raise translate(answer, ops[index].path, index)
