@@ -15,4 +15,4 @@ from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatRespons
 async def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Renew the member's session."""
     authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
-    return await ctx.services.groups.heartbeat(request)
+    return await ctx.services.groups.classic.heartbeat(request)

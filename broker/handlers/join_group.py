@@ -16,6 +16,6 @@ from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRespon
 async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Join the group."""
     authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
-    return await ctx.services.groups.join(
+    return await ctx.services.groups.classic.join(
         request, version=ctx.version, client_id=ctx.client_id, client_host=f"/{ctx.peer.host}"
     )

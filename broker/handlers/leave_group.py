@@ -15,4 +15,4 @@ from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupRes
 async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove the members."""
     authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
-    return await ctx.services.groups.leave(request, version=ctx.version)
+    return await ctx.services.groups.classic.leave(request, version=ctx.version)

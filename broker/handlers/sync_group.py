@@ -23,4 +23,4 @@ async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGrou
     authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     if ctx.version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the protocol is missing")
-    return await ctx.services.groups.sync(request)
+    return await ctx.services.groups.classic.sync(request)

@@ -1,7 +1,8 @@
-"""The group coordinator: handles requests about groups, runs the effects of their state machines, sets their timers.
+"""The group coordinator: runs the effects of groups' state machines, sets their timers, and watches their offsets.
 
-`group_machine`, `committed_offsets` and `consumer_positions` decide; `group_table` finds a group, `group_offsets`
-stores offsets, `leadership` loads and closes partitions of `__consumer_offsets`. A waiting request is a future inside a
+`group_machine`, `committed_offsets` and `consumer_positions` decide; the requests of each kind of group have a module
+each (`classic_group_requests`, `consumer_group_requests`, ...). `group_table` finds a group, `group_offsets` stores
+offsets, `leadership` loads and closes partitions of `__consumer_offsets`. A waiting request is a future inside a
 machine: nothing polls, and no request has a task of its own.
 
 Invariant: a commit is acknowledged and visible only after all in-sync replicas have its record; so is the assignment of
@@ -21,29 +22,26 @@ from anabranch.broker.coordinators.classic_groups import rebalance
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.classic_groups.group_events import (
     Answer,
-    Assignable,
     Close,
     Delete,
     Effect,
     Event,
     GatesOpened,
     Heartbeat,
-    Join,
-    Leave,
     Observe,
     Persist,
     Persisted,
     RebalanceRequired,
-    Sync,
     Tick,
     Verdict,
 )
 from anabranch.broker.coordinators.classic_groups.group_machine import apply, restore
-from anabranch.broker.coordinators.classic_groups.group_state import STABLE, GroupLimits
+from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
 from anabranch.broker.coordinators.gates.key_epoch_ends import KeyEpochEnds
 from anabranch.broker.coordinators.gates.stock_members import stock_members_reading
+from anabranch.broker.coordinators.groups.classic_group_requests import ClassicGroupRequests
 from anabranch.broker.coordinators.groups.consumer_group_requests import ConsumerGroupRequests
 from anabranch.broker.coordinators.groups.group_gates import GroupGates
 from anabranch.broker.coordinators.groups.group_offsets import GroupOffsets
@@ -59,11 +57,6 @@ from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
-from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
-from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from anabranch.protocol.consumer_protocol import assigned_partitions
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import (
     CONSUMER_OFFSETS_TOPIC,
@@ -134,6 +127,7 @@ class GroupCoordinator:
         self.gates = GroupGates(self, self.offsets, metadata, configs, KeyEpochEnds(settings, metadata))
         assignable = MetadataTopics(metadata, self._assignable_to, self.gates.parents)
         self.consumers = ConsumerGroupRequests(self, assignable, self.gates)
+        self.classic = ClassicGroupRequests(self, self.consumers, self.gates)
         self.sharers = ShareGroupRequests(self, MetadataTopics(metadata), shares)
         self.streamers = StreamsGroupRequests(self, MetadataTopics(metadata))
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
@@ -180,98 +174,11 @@ class GroupCoordinator:
         topic = self._metadata.topic(CONSUMER_OFFSETS_TOPIC)
         return self.settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
 
-    # --- membership ----------------------------------------------------------------------------------------------
-
-    async def join(
-        self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
-    ) -> JoinGroupResponse:
-        """Add a member; the response waits for the end of the join phase."""
-        event = Join(
-            ticket=self._ticket(), request=request, version=version, client_id=client_id, client_host=client_host
-        )
-        response: JoinGroupResponse = await self._submit(request.group_id, event, create=request.member_id == "")
-        slot = self.table.slots.get(request.group_id)
-        if slot is not None and request.member_id == "" and request.group_instance_id is not None:
-            self.gates.on_loaded(slot)  # a returning static member syncs no assignment: find partitions created since
-        return response
-
-    async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """Store the leader's assignment or return the member's; the response waits until the assignment is stored."""
-        event = Sync(ticket=self._ticket(), request=request, assignable=await self._assignable(request))
-        response: SyncGroupResponse = await self._submit(request.group_id, event)
-        if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return responses.sync_refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # makes the member rejoin
-        return response
-
-    async def _assignable(self, request: SyncGroupRequest) -> Assignable:
-        """Return the partitions that stock members may have, if the request writes or reads an assignment."""
-        slot = self.table.slots.get(request.group_id)
-        group = None if slot is None else slot.group
-        if slot is None or not isinstance(group, ClassicGroup) or not group.gated_by_broker:
-            return {}
-        given = [bytes(row.assignment) for row in request.assignments]
-        if not given and group.state is STABLE:
-            given = [member.assignment for member in group.members if member.member_id == request.member_id]
-        names = sorted({name for one in given for name, _ in assigned_partitions(one)})
-        await self.gates.prepare(slot, names)
-        return self.gates.assignable(slot, names)
-
     def _assignable_to(self, group_id: str, topic: TopicImage) -> tuple[int, ...]:
         """Return the partitions of a topic that members of a KIP-848 group may have."""
         slot = self.table.slots.get(group_id)
         partitions = None if slot is None else self.gates.assignable(slot, [topic.name]).get(topic.name)
         return tuple(sorted(topic.partitions if partitions is None else partitions))
-
-    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Extend the session of a member."""
-        event = Heartbeat(ticket=self._ticket(), request=request)
-        response: HeartbeatResponse = await self._submit(request.group_id, event)
-        if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            # Kafka answers NONE. Here a member that was replaced while it was paused may rely on this response alone.
-            return responses.heartbeat(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return response
-
-    async def leave(self, request: LeaveGroupRequest, *, version: int) -> LeaveGroupResponse:
-        """Remove members from a group."""
-        event = Leave(ticket=self._ticket(), request=request, version=version)
-        response: LeaveGroupResponse = await self._submit(request.group_id, event)
-        return response
-
-    def _ticket(self) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().create_future()
-
-    async def _submit(self, group_id: str, event: Join | Sync | Heartbeat | Leave, *, create: bool = False) -> Any:
-        try:
-            if group_id == "":
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-            slot = self.table.find_or_create(group_id) if create else self.table.find(group_id)
-        except KafkaError as error:
-            return responses.refusal(event, error.code).response
-        if slot is None or isinstance(slot.group, ShareGroup):
-            return responses.unknown_group(event, self.table.limits)
-        if isinstance(slot.group, StreamsGroup) and (slot.group.members or not isinstance(event, Join)):
-            return _refused_by_streams(event, self.table.limits)
-        if isinstance(slot.group, ConsumerGroup | StreamsGroup):
-            try:
-                if isinstance(slot.group, ConsumerGroup) and (slot.group.members or not create):
-                    return await self._of_consumer_group(slot, slot.group, event)
-                made = await self.consumers.make_classic(slot)
-            except KafkaError as error:
-                return responses.refusal(event, error.code).response
-            if not made:  # a member of another protocol joined first
-                return await self._submit(group_id, event, create=create)
-        self.apply(slot, event)
-        return await event.ticket
-
-    async def _of_consumer_group(
-        self, slot: GroupEntry, group: ConsumerGroup, event: Join | Sync | Heartbeat | Leave
-    ) -> Any:
-        """Handle a classic member's request in a KIP-848 group. Raises KafkaError."""
-        if isinstance(event, Join) and not self.table.limits.admits(event.request.session_timeout_ms):
-            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
-        if not group.members:
-            return responses.unknown_group(event, self.table.limits)
-        return await self.consumers.classic(slot, event)
 
     def downgrade(self, slot: GroupEntry, value: GroupMetadataValue) -> None:
         """Convert a KIP-848 group to a classic group whose members have to join again."""
@@ -409,7 +316,7 @@ class GroupCoordinator:
             known = members.keys() if isinstance(members, dict) else members.by_id.keys()
             slot.positions.forget(slot.positions.members() - known)
             return slot.positions.exchange(request)
-        ticket = self._ticket()
+        ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         for answer in slot.positions.watch(ticket, request, slot.offsets.offset_of, self.clock_ms()):
             _answer(answer)
         self.reschedule(slot)
@@ -460,12 +367,6 @@ class GroupCoordinator:
         await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
         if slot.deserted:
             self.close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
-def _refused_by_streams(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:
-    if isinstance(event, Join):
-        return responses.refusal(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL).response
-    return responses.unknown_group(event, limits)
 
 
 def _answer(answer: Answer) -> None:
