@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -12,7 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from anabranch.judge.records import StoredRecord
 
 BATCH: Final = 1000
-POLL_S: Final = 0.2
+POLL_S: Final = 0.5
+ASK_S: Final = 2.0
 TIMEOUT_S: Final = 30.0
 REMOVED: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 SequenceOf = Callable[[Message], int]
@@ -57,19 +59,23 @@ def read_topic(
     settings = {"group.id": "anabranch-judge", "enable.auto.commit": False, "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": servers, **settings, "enable.partition.eof": True, **(properties or {})})
     try:
-        found = consumer.list_topics(topic, TIMEOUT_S).topics[topic]
-        if found.error is not None:
-            raise ValueError(f"topic {topic}: {found.error.str()}")
         starts = {}
-        for partition in sorted(found.partitions):
+        for partition in sorted(_partitions(consumer, topic, TIMEOUT_S)):
             with _unless_removed():
                 starts[partition], _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
         consumer.assign([TopicPartition(topic, one, start) for one, start in starts.items()])
-        return list(_until_ends(consumer, set(starts), sequence)), starts
+        return list(_until_ends(consumer, topic, set(starts), sequence)), starts
     except KafkaException as error:
         raise OSError(f"{servers}: {error.args[0].str()}") from None
     finally:
         consumer.close()
+
+
+def _partitions(consumer: Any, topic: str, timeout_s: float) -> set[int]:
+    found = consumer.list_topics(topic, timeout_s).topics[topic]
+    if found.error is not None:
+        raise ValueError(f"topic {topic}: {found.error.str()}")
+    return set(found.partitions)
 
 
 @contextlib.contextmanager
@@ -82,12 +88,15 @@ def _unless_removed() -> Iterator[None]:
             raise
 
 
-def _until_ends(consumer: Any, unread: set[int], sequence: SequenceOf) -> Iterator[StoredRecord]:
-    silent_polls = 0
+def _until_ends(consumer: Any, topic: str, unread: set[int], sequence: SequenceOf) -> Iterator[StoredRecord]:
+    heard_s = time.perf_counter()
     while unread:
-        batch = consumer.consume(BATCH, POLL_S)
-        silent_polls = 0 if batch else silent_polls + 1
-        if silent_polls * POLL_S >= TIMEOUT_S:
+        if batch := consumer.consume(BATCH, POLL_S):
+            heard_s = time.perf_counter()
+        else:  # librdkafka asks for a removed partition again and again, and says nothing
+            with contextlib.suppress(KafkaException):
+                unread &= _partitions(consumer, topic, ASK_S)
+        if unread and time.perf_counter() - heard_s > TIMEOUT_S:
             raise OSError(f"nothing came for {TIMEOUT_S:g} s, and not all is read of: {_positions(consumer, unread)}")
         for record in batch:
             error = record.error()

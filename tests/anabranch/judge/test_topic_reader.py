@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
@@ -44,9 +46,25 @@ def test_partition_that_gives_nothing_is_named_in_place_of_a_wait_for_ever(
     anabranch_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_reader, "TIMEOUT_S", 2.0)
-    anabranch_cluster.admin.create_topics([NewTopic(name="orders", partitions=2, replication_factor=1)])
+    anabranch_cluster.admin.create_topics([NewTopic(name="silent", partitions=2, replication_factor=1)])
     with (
         anabranch_cluster.faults(api="Fetch", hold=True),
         pytest.raises(OSError, match=r"nothing came for 2 s.*: 0@0, 1@0"),
     ):
-        read_topic(anabranch_cluster.bootstrap_servers, "orders", sequence_of("header:sequence"))
+        read_topic(anabranch_cluster.bootstrap_servers, "silent", sequence_of("header:sequence"))
+
+
+def test_partition_that_is_removed_during_the_read_is_not_waited_for(
+    anabranch_cluster: RunningCluster,
+) -> None:
+    """librdkafka asks for it again and again, and reports nothing."""
+    cluster = anabranch_cluster
+    cluster.admin.create_topics([NewTopic(name="shrinking", partitions=2, replication_factor=1)])
+    with ThreadPoolExecutor() as threads:
+        with cluster.faults(api="Fetch", hold=True) as rule:
+            reading = threads.submit(read_topic, cluster.bootstrap_servers, "shrinking", sequence_of("header:sequence"))
+            rule.wait_hit()
+            cluster.admin.create_partitions("shrinking", 1, allow_shrink=True)
+            while len(cluster.admin.describe_topics(["shrinking"])["shrinking"].partitions) > 1:
+                Event().wait(0.05)
+        assert reading.result() == ([], {0: 0, 1: 0})
