@@ -207,6 +207,8 @@ class Reader(Application):
         self.instance_id: str | None = None
         """The name of a static member, which its successors have, too."""
         self.metadata_max_age_ms = metadata_max_age_ms
+        self.has_gates = True
+        """Whether it is this project's consumer. Without, it reads what it is assigned as stock consumers do."""
         self.slow = slow
         self.protocol = protocol
         self.flush_s = flush_s
@@ -244,7 +246,7 @@ class Reader(Application):
     def _make(self) -> Consumer:
         if self.instance_id is not None:
             self.history.instances[self.identity] = self.instance_id
-        return Consumer(
+        consumer = Consumer(
             TOPIC,
             bootstrap_servers=self.cluster.bootstrap,
             client_id=self.identity,
@@ -261,10 +263,15 @@ class Reader(Application):
             metadata_max_age_ms=self.metadata_max_age_ms,
             partition_assignment_strategy=self.strategy,
             group_protocol=self.protocol,
+            ordered_delivery=self.has_gates,
             listener=_Listener(self),
             clock_ms=self.clock_ms,
             rng=self.chance("consumer"),
         )
+        membership = consumer._core.membership
+        assert membership is not None
+        membership.holds_gates = self.has_gates
+        return consumer
 
     def kill(self) -> None:
         super().kill()
@@ -304,7 +311,8 @@ class Reader(Application):
     def protocol_names(self) -> set[str]:
         """Its protocol, and whether it is a static member."""
         named = "cooperative" if self.strategy == COOPERATIVE else "eager"
-        return {named if self.protocol == "classic" else self.protocol} | ({"static"} if self.instance_id else set())
+        kind = named if self.protocol == "classic" else self.protocol
+        return {kind if self.has_gates else "stock"} | ({"static"} if self.instance_id else set())
 
     @property
     def at_hand(self) -> set[tuple[str, int]]:
@@ -347,6 +355,7 @@ class Operator(Application):
     ) -> None:
         super().__init__(cluster, name)
         self.topic = topic
+        self.configs: dict[str, str] = {}
         self.counts = counts
         self.pause_s = pause_s
         self.resized = 0
@@ -359,7 +368,10 @@ class Operator(Application):
 
     async def _create(self) -> None:
         async with self._admin() as admin:
-            await admin.create_topics([NewTopic(name=self.topic, partitions=self.counts[0], replication_factor=3)])
+            topic = NewTopic(
+                name=self.topic, partitions=self.counts[0], replication_factor=3, configs=dict(self.configs)
+            )
+            await admin.create_topics([topic])
             await admin.wait_for_topic(self.topic, replicas=3)
 
     def _admin(self) -> Admin:

@@ -65,6 +65,12 @@ def walk(rng: random.Random, length: int) -> tuple[int, list[Step]]:
     return first, steps
 
 
+def growth(rng: random.Random, length: int) -> tuple[int, list[Step]]:
+    """An initial count, and resizes that only go up."""
+    first, *counts = sorted(rng.sample(COUNTS, length + 1))
+    return first, [Step(one, waits=rng.random() < 0.7, for_removal=False) for one in counts]
+
+
 class Resizer(Operator):
     """Creates the topic and resizes it. Requests that are not waited for meet in the controller."""
 
@@ -110,6 +116,8 @@ class Resizer(Operator):
                 self.tell(f"resize to {count}: {error}")
                 if error.code is ErrorCode.INVALID_PARTITIONS:
                     return  # it has that many: by an earlier attempt, or because another request came first
+                if error.code is ErrorCode.POLICY_VIOLATION:
+                    return  # stock consumers read it
             except CLIENT_FAILURES as error:
                 self.tell(f"resize to {count}: {error}")
             await asyncio.sleep(0.3)

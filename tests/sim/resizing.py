@@ -246,8 +246,9 @@ class ResizeSchedule(Schedule):
         pause_s = shape.fault_s / (length + 2)
         first, steps = walk(self.rng, length)
         groups = {*self.further_groups, *([COPIERS] if shape.copiers else ())}
+        self.resizer = Resizer(self.cluster, first, steps, pause_s=pause_s)
         self.operators = [
-            Resizer(self.cluster, first, steps, pause_s=pause_s),
+            self.resizer,
             Drainer(self.cluster, groups, pause_s=self.rng.choice((0.3, 0.6, 1.2))),
         ]
         if shape.copiers:

@@ -22,7 +22,7 @@ from anabranch.chaos import second_opinion
 from anabranch.chaos.checkers import data_plane, groups, order, transactions
 from anabranch.chaos.share_readers import SHARED
 from anabranch.protocol.errors import ErrorCode
-from tests.sim import access, log_directories
+from tests.sim import access, log_directories, stock_members
 from tests.sim.administration import as_administrator, delete_offset, throttle
 from tests.sim.aims import Aim
 from tests.sim.assigning import SETTINGS
@@ -153,6 +153,8 @@ class SwarmSchedule(ResizeSchedule):
         super().__init__(f"swarm-{seed}", aim)
         self.caretaker.weights, self.caretaker.menu = dict(self.shape.chores), SWARM_CHORES
         self._share()
+        if self.stock_members is not None:
+            self.stock_members.restrict(self.resizer)
         if self.authorizes:
             self.operators.insert(0, access.RightsOperator(self.cluster))
         alone = self.cluster.rng("alone").random() < 0.5
@@ -171,7 +173,18 @@ class SwarmSchedule(ResizeSchedule):
     @functools.cached_property
     def further_groups(self) -> Mapping[str, History]:
         """The groups beside the one that all checkers judge, with what each has seen."""
-        return {name: GroupHistory(self.cluster.history) for name in self._kinds if name != GROUP}
+        groups: dict[str, History] = {name: GroupHistory(self.cluster.history) for name in self._kinds if name != GROUP}
+        if self.stock_members is not None:
+            groups[stock_members.GROUP] = self.stock_members.history
+        return groups
+
+    @functools.cached_property
+    def stock_members(self) -> stock_members.StockMembers | None:
+        """The group of stock consumers, if there is one."""
+        rng = self.cluster.rng("stock members")
+        if rng.random() >= stock_members.LIKELIHOOD:
+            return None
+        return stock_members.StockMembers(self.cluster, rng, slow=self.shape.slow)
 
     @functools.cached_property
     def _kinds(self) -> dict[str, str]:
@@ -219,7 +232,7 @@ class SwarmSchedule(ResizeSchedule):
                 one.history = history
                 one.instance_id = name if static else None
                 found.append(one)
-        return found
+        return [*found, *(self.stock_members.members if self.stock_members is not None else ())]
 
     def _share(self) -> None:
         """A group shares another topic. A41 is not judged: it needs what leaders know, and a run until all is done."""
@@ -256,17 +269,26 @@ class SwarmSchedule(ResizeSchedule):
     def run(self) -> Verdict:
         with log_directories.short_steps():
             verdict = super().run()
-        checks = {**groups.CHECKERS, **order.CHECKERS, "A4 unseen": data_plane.a4_unseen}
-        checks["A49 served-without-right"] = data_plane.a49_served_without_right
-        checks["A30 offset-goes-back"] = transactions.a30_offset_goes_back
-        for group, history in self.further_groups.items():
-            if verdict.history.complete:
-                history.complete, history.failures = True, []
-                verdict.violations += [
-                    f"{name}: {group}: {row}" for name, judge in checks.items() for row in judge(history)
-                ]
-                verdict.violations += [f"{row} ({group})" for row in second_opinion.judge_again(history)]
+        if verdict.history.complete:
+            for group, history in self.further_groups.items():
+                verdict.violations += self._judge(group, history)
         return verdict
+
+    def _judge(self, group: str, history: History) -> list[str]:
+        """The violations in what a further group has seen."""
+        history.complete, history.failures = True, []
+        stock = self.stock_members if group == stock_members.GROUP else None
+        checks = {**groups.CHECKERS, "A4 unseen": data_plane.a4_unseen}
+        checks["A30 offset-goes-back"] = transactions.a30_offset_goes_back
+        checks["A49 served-without-right"] = data_plane.a49_served_without_right
+        if stock is None:
+            checks |= order.CHECKERS
+        elif stock.keeps_order:
+            checks["B1 key-order"] = order.b1_key_order
+        found = [f"{name}: {group}: {row}" for name, judge in checks.items() for row in judge(history)]
+        if stock is None or stock.keeps_order:
+            found += [f"{row} ({group})" for row in second_opinion.judge_again(history)]
+        return found
 
     @property
     def menu(self) -> Mapping[str, Fault]:
