@@ -28,6 +28,8 @@ log: Final = logging.getLogger(__name__)
 EARLIER_SESSION_LIMIT_S: Final = 150.0
 """Longer than a session can outlive its client in a stock ZooKeeper (40 s) or a local one (120 s)."""
 REPORT_EVERY_S: Final = 10.0
+PAUSE_MIN_S: Final = 0.01
+"""A timer may fire a moment early, and leave a remainder for which the node would spin."""
 CONNECT_TIMEOUT_S: Final = 2.0
 
 
@@ -111,7 +113,7 @@ async def _wait_until_free(
         )
         due_s = (timeout_s if waited_s < timeout_s else limit_s) - waited_s
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(due_s, REPORT_EVERY_S)):
+            async with asyncio.timeout(max(PAUSE_MIN_S, min(due_s, REPORT_EVERY_S))):
                 await changed.wait()
 
 

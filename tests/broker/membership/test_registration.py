@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 import sys
 
 import pytest
@@ -16,6 +17,7 @@ from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.serving import claims
+from tests.sim.loop import SimLoop
 
 SETTINGS = BrokerSettings(node_id=3, host="0.0.0.0", port=9093, advertised_host="broker-3", rack="r1")
 
@@ -62,6 +64,27 @@ async def test_broker_id_of_a_reachable_other_node_is_refused() -> None:
         await registration.register(other, dataclasses.replace(SETTINGS, advertised_host="127.0.0.1", port=port), 5)
         with pytest.raises(registration.DuplicateBroker, match="broker id 3 is in use"):
             await registration.register(session, IMPATIENT, 6)
+
+
+def test_timer_that_fires_early_is_followed_by_a_pause() -> None:
+    """Otherwise the node spins until its clock has moved on, and logs each turn."""
+    for number in range(40):
+        loop = SimLoop(random.Random(number))
+        loop.hasty = True
+
+        async def outwait(began_s: float = number * 14 / 13) -> None:
+            zookeeper = MemoryZooKeeper()
+            await asyncio.sleep(began_s)
+            killed, session = await zookeeper.connect(), await zookeeper.connect()
+            await registration.prepare_parents(killed)
+            await registration.register(killed, SETTINGS, 5)
+            registering = asyncio.ensure_future(registration.register(session, SETTINGS, 6))
+            await asyncio.sleep(60)
+            zookeeper.expire(killed)
+            await registering
+
+        loop.run(outwait())
+        assert loop.failures == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])
