@@ -54,6 +54,7 @@ class Caretaker(Application):
         self.pause_s = pause_s
         self.menu: Mapping[str, Chore] = CHORES
         self.coverage = Coverage(cluster)
+        self.await_moment: Callable[[str], Awaitable[None]] | None = None
         self.side_life = 0
         self.side_exists = False
         self.history.unread.add(SIDE)
@@ -63,6 +64,8 @@ class Caretaker(Application):
         while kinds and not self.stopping:
             await asyncio.sleep(self.rng.expovariate(1 / self.pause_s))
             kind = self.rng.choices(kinds, list(self.weights.values()))[0]
+            if self.await_moment is not None:
+                await self.await_moment(kind)
             if self.stopping:
                 return
             with self.coverage.during(kind) as span:

@@ -319,15 +319,13 @@ class SimCluster:
 
     def leader(self, topic: str, index: int) -> int:
         """The leader by ZooKeeper's word; -1 if there is none."""
-        path = paths.partition_state(topic, index)
-        node = self.zookeeper.tree.nodes.get(path)
-        return -1 if node is None else _partition_state(path, node.data).leader
+        state = self.state((topic, index))
+        return -1 if state is None else int(state.leader)
 
     def isr(self, topic: str, index: int) -> tuple[int, ...]:
         """Who is in sync by ZooKeeper's word."""
-        path = paths.partition_state(topic, index)
-        node = self.zookeeper.tree.nodes.get(path)
-        return () if node is None else _partition_state(path, node.data).isr
+        state = self.state((topic, index))
+        return () if state is None else tuple(state.isr)
 
     def replica(self, node_id: int, topic: str, index: int) -> Partition | None:
         """What a live broker has of a partition."""
@@ -336,6 +334,18 @@ class SimCluster:
             return None
         broker = machine.node.services.broker
         return None if broker is None else broker.replicas._partitions.get((topic, index))
+
+    def state(self, place: tuple[str, int]) -> Any:
+        """A partition's committed state; None if it has none."""
+        path = paths.partition_state(*place)
+        node = self.zookeeper.tree.nodes.get(path)
+        return None if node is None else _partition_state(path, node.data)
+
+    def topic(self, name: str) -> TopicBody | None:
+        """A topic's znode."""
+        path = paths.topic(name)
+        node = self.zookeeper.tree.nodes.get(path)
+        return None if node is None else _topic(path, node.data)
 
     def topics(self) -> Iterator[tuple[str, TopicBody]]:
         """Every topic's znode."""

@@ -11,32 +11,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from tests.sim.clients import TOPIC
 from tests.sim.cluster import SimCluster
+from tests.sim.phases import PHASES, phase_of
 
-PHASES: Final = ("at rest", "planned", "cutting", "gates closed", "draining")
-"""Of a resize: requested, leaders adopt it, members wait for earlier key epochs, partitions wait for their removal."""
 Pair = tuple[str, str]
-
-
-def phase_of(cluster: SimCluster) -> str:
-    """The phase of the topic's latest resize."""
-    body = dict(cluster.topics()).get(TOPIC)
-    if body is None:
-        return "at rest"
-    if body.plan is not None:
-        adopted = any(place[0] == TOPIC and one.generation >= body.plan.generation for place, one in cluster.states())
-        return "cutting" if adopted else "planned"
-    if any(_is_gated(application) for application in cluster.applications.values()):
-        return "gates closed"
-    return "draining" if len(body.assignment) > body.undeleted_partition_count else "at rest"
-
-
-def _is_gated(application: object) -> bool:
-    consumer = getattr(application, "consumer", None)
-    return consumer is not None and consumer._started and bool(consumer.gates())
 
 
 @dataclass(eq=False)

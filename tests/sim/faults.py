@@ -14,6 +14,7 @@ from anabranch.controller.failpoints import STEPS
 from anabranch.controller.zk import paths
 
 if TYPE_CHECKING:
+    from tests.sim.cluster import SimCluster
     from tests.sim.schedule import Schedule
 
 Fault = Callable[["Schedule"], Awaitable[bool]]
@@ -30,7 +31,8 @@ def fault(name: str) -> Callable[[Fault], Fault]:
     return enter
 
 
-def _target(schedule: Schedule, *, brokers_only: bool = False) -> int:
+def target_of(schedule: Schedule, *, brokers_only: bool = False) -> int:
+    """A node that is up: the controller, a leader, or any; 0 if there is none."""
     cluster, rng = schedule.cluster, schedule.rng
     up = [one.node_id for one in (cluster.brokers if brokers_only else cluster.machines.values()) if one.up]
     if not up:
@@ -51,7 +53,7 @@ def _pause(schedule: Schedule) -> float:
 
 @fault("kill")
 async def kill(schedule: Schedule) -> bool:
-    cluster, target = schedule.cluster, _target(schedule)
+    cluster, target = schedule.cluster, target_of(schedule)
     if not target:
         return False
     cluster.tell(f"kill node {target}")
@@ -77,7 +79,7 @@ async def kill_all(schedule: Schedule) -> bool:
 
 @fault("stop in order")
 async def stop_in_order(schedule: Schedule) -> bool:
-    cluster, target = schedule.cluster, _target(schedule)
+    cluster, target = schedule.cluster, target_of(schedule)
     if not target:
         return False
     cluster.tell(f"stop node {target}")
@@ -89,7 +91,7 @@ async def stop_in_order(schedule: Schedule) -> bool:
 
 @fault("die in append")
 async def die_in_append(schedule: Schedule) -> bool:
-    cluster, target = schedule.cluster, _target(schedule, brokers_only=True)
+    cluster, target = schedule.cluster, target_of(schedule, brokers_only=True)
     if not target:
         return False
     disk = cluster.machines[target].disk
@@ -105,7 +107,7 @@ async def die_in_append(schedule: Schedule) -> bool:
 
 @fault("freeze")
 async def freeze(schedule: Schedule) -> bool:
-    cluster, target = schedule.cluster, _target(schedule)
+    cluster, target = schedule.cluster, target_of(schedule)
     if not target:
         return False
     cluster.tell(f"freeze node {target}")
@@ -120,7 +122,7 @@ async def freeze(schedule: Schedule) -> bool:
 
 @fault("expire session")
 async def expire_session(schedule: Schedule) -> bool:
-    target = _target(schedule)
+    target = target_of(schedule)
     if not target:
         return False
     schedule.cluster.tell(f"expire the session of node {target}")
@@ -143,7 +145,7 @@ async def unseat_controller(schedule: Schedule) -> bool:
 
 @fault("cut off from zookeeper")
 async def cut_from_zookeeper(schedule: Schedule) -> bool:
-    cluster, target = schedule.cluster, _target(schedule)
+    cluster, target = schedule.cluster, target_of(schedule)
     if not target:
         return False
     host = cluster.machines[target].host
@@ -167,7 +169,7 @@ async def delay_watches(schedule: Schedule) -> bool:
 
 @fault("partition")
 async def partition(schedule: Schedule) -> bool:
-    cluster, rng, target = schedule.cluster, schedule.rng, _target(schedule)
+    cluster, rng, target = schedule.cluster, schedule.rng, target_of(schedule)
     if not target:
         return False
     host = cluster.machines[target].host
@@ -197,7 +199,7 @@ async def partition(schedule: Schedule) -> bool:
 
 @fault("slow link")
 async def slow_link(schedule: Schedule) -> bool:
-    cluster, rng, target = schedule.cluster, schedule.rng, _target(schedule)
+    cluster, rng, target = schedule.cluster, schedule.rng, target_of(schedule)
     if not target:
         return False
     host = cluster.machines[target].host
@@ -213,7 +215,7 @@ async def slow_link(schedule: Schedule) -> bool:
 
 @fault("reset connections")
 async def reset_connections(schedule: Schedule) -> bool:
-    target = _target(schedule)
+    target = target_of(schedule)
     if not target:
         return False
     host = schedule.cluster.machines[target].host
@@ -223,7 +225,7 @@ async def reset_connections(schedule: Schedule) -> bool:
 
 @fault("disk full")
 async def disk_full(schedule: Schedule) -> bool:
-    cluster, target = schedule.cluster, _target(schedule, brokers_only=True)
+    cluster, target = schedule.cluster, target_of(schedule, brokers_only=True)
     if not target:
         return False
     disk = cluster.machines[target].disk
@@ -240,12 +242,12 @@ async def power_failure(schedule: Schedule) -> bool:
     """One machine loses its page cache. Without flushing, only a single failure is survivable. The active controller's
     machine is spared: its successor cannot know that a re-registered broker lost its records, as in Kafka.
     """
-    cluster = schedule.cluster
-    target = _target(schedule, brokers_only=True)
+    cluster, alone = schedule.cluster, schedule.stands_alone("power failure")
+    target = target_of(schedule, brokers_only=True)
     if not target or (target == cluster.active_controller() and not schedule.shape.flushes):
         return False
-    schedule.fragile = True
-    lies = schedule.rng.random() < 0.6 and target != cluster.active_controller()
+    schedule.fragile |= alone
+    lies = alone and schedule.rng.random() < 0.6 and target != cluster.active_controller()
     if lies:
         cluster.machines[target].disk.lying = True
         await asyncio.sleep(schedule.rng.random() * 2)
@@ -258,15 +260,20 @@ async def power_failure(schedule: Schedule) -> bool:
     cluster.machines[target].disk.lying = False
     await asyncio.sleep(_pause(schedule))
     cluster.boot(target)
-    # Up means registered, which the session of the earlier life must have ended for: from then on its ISRs tell.
+    if alone:
+        await _is_whole_again(cluster, target)
+        schedule.fragile = False
+    return True
+
+
+async def _is_whole_again(cluster: SimCluster, target: int) -> None:
+    """Up means registered, which the session of the earlier life must have ended for: from then on its ISRs tell."""
     deadline = cluster.now() + 20
     while cluster.now() < deadline and not (cluster.machines[target].up and cluster.all_in_isr()):
         await asyncio.sleep(0.1)
     await asyncio.sleep(0.5)
     while cluster.now() < deadline and not cluster.all_in_isr():
         await asyncio.sleep(0.1)
-    schedule.fragile = False
-    return True
 
 
 @fault("power failure everywhere")

@@ -262,7 +262,7 @@ class Schedule:
         await cluster.start()
         for operator in self.operators:
             await operator.create()
-        self.caretaker.coverage = self.coverage
+        self.caretaker.coverage, self.caretaker.await_moment = self.coverage, self.await_moment
         for application in (*self.clients, *self.operators, self.caretaker):
             application.start()
         await asyncio.sleep(0.5)
@@ -280,23 +280,35 @@ class Schedule:
         while self.aim is not None and cluster.now() < end:
             await asyncio.sleep(rng.expovariate(1 / shape.pace_s))
             await self._fault(self.aim.name, self.aim.story)
-        kinds = list(shape.weights)
         while cluster.now() < end:
             await asyncio.sleep(rng.expovariate(1 / shape.pace_s))
-            if not kinds or cluster.now() >= end or self.fragile:
+            kinds = [kind for kind in shape.weights if not self.fragile or self.is_harmless(kind)]
+            if not kinds or cluster.now() >= end:
                 continue
             for _ in range(rng.choice((1, 1, 1, 2, 3))):  # bursts: faults that meet are the interesting ones
                 kind = rng.choices(kinds, [shape.weights[one] for one in kinds])[0]
-                if kind in ONE_AT_A_TIME and not await self._becomes_quiet():
+                if self.stands_alone(kind) and not await self._becomes_quiet():
                     continue
                 cluster.loop.spawn(None, self._fault(kind, self.menu[kind]), kind)
-                if kind in ONE_AT_A_TIME:
+                if self.stands_alone(kind):
                     break
                 await asyncio.sleep(rng.random() * 0.05)
+
+    def stands_alone(self, kind: str) -> bool:
+        """Whether no fault of replicas may be under way with this one: acknowledged records would be lost."""
+        return kind in ONE_AT_A_TIME
+
+    def is_harmless(self, kind: str) -> bool:
+        """Whether a fault may come on top of one that stands alone."""
+        return False
+
+    async def await_moment(self, kind: str) -> None:
+        """Wait until a fault or chore may best begin: here it is any time."""
 
     async def _fault(self, kind: str, happens: Fault) -> None:
         self.busy[kind] = self.busy.get(kind, 0) + 1
         try:
+            await self.await_moment(kind)
             with self.coverage.during(kind) as span:
                 span.happened = await happens(self)
             self.cluster.fired[f"fault: {kind}"] += span.happened
@@ -311,7 +323,7 @@ class Schedule:
 
     def _quiet(self) -> bool:
         return (
-            not any(self.busy.values())
+            not any(times for kind, times in self.busy.items() if not self.is_harmless(kind))
             and all(
                 machine.up and not machine.disk.full and not machine.disk.lying
                 for machine in self.cluster.machines.values()

@@ -34,8 +34,9 @@ from tests.sim.effects import missing
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History, OffsetsReset
 from tests.sim.liveness import LogReader
+from tests.sim.phases import SHORT, Phases
 from tests.sim.resizing import RESIZE_FAULTS, ResizeSchedule, Shape
-from tests.sim.schedule import Verdict
+from tests.sim.schedule import Schedule, Verdict
 from tests.sim.sharing import SETTINGS as SHARE_SETTINGS
 from tests.sim.sharing import SharedOperator, SharedWriter, Sharer
 
@@ -47,6 +48,25 @@ PROTOCOLS: Final[Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
 }
 """The protocols and assignors that the members of a group have, in turn."""
 DELIVERY_LIMIT: Final = 5
+HARMLESS: Final = frozenset(
+    {
+        "a client is throttled",
+        "a client sleeps long",
+        "application blocks",
+        "client dies",
+        "client freezes",
+        "configurations change",
+        "copier replaced",
+        "offsets are deleted",
+        "offsets are reset with their lineage",
+        "reset connections",
+        "slow link",
+        access.FAULT,
+    }
+)
+"""Faults that take no replica away, so that they may meet a machine that lost unflushed records."""
+MOMENT_WITHIN_S: Final = 2.0
+"""How long a fault or chore waits for a phase of a resize; then it begins all the same."""
 COPIER_FAULT: Final = "copier replaced"
 """Only schedules with copiers have it. Those have no deletions of unread records, which would tear transactions."""
 SWARM_CHORES: Final[dict[str, Chore]] = {name: one for name, one in CHORES.items() if name != "delete records"}
@@ -157,6 +177,10 @@ class SwarmSchedule(ResizeSchedule):
             self.stock_members.restrict(self.resizer)
         if self.authorizes:
             self.operators.insert(0, access.RightsOperator(self.cluster))
+        self.phases = Phases(self.cluster)
+        self._moments = self.cluster.rng("moments")
+        self._patience = self._moments.choice((0.0, 0.2, 0.5))
+        """How often a fault or chore waits for a short phase of a resize."""
         alone = self.cluster.rng("alone").random() < 0.5
         self.standalone = [LogReader(self.cluster, "standalone")] if alone else []
 
@@ -204,7 +228,7 @@ class SwarmSchedule(ResizeSchedule):
         }
 
     def _shape_of(self, rng: Any) -> Shape:
-        flushes = rng.random() < 0.3
+        flushes = rng.random() < 0.45  # there, power failures meet everything else
         without = {COPIER_FAULT} if flushes else {COPIER_FAULT, "power failure everywhere"}
         without |= set() if self.authorizes else {access.FAULT}
         shape = super()._shape_of(rng)
@@ -259,6 +283,35 @@ class SwarmSchedule(ResizeSchedule):
     def protocols(self) -> set[str]:
         shares, alone = {"share"} if self.sharers else set(), {"standalone"} if self.standalone else set()
         return super().protocols | shares | alone
+
+    def stands_alone(self, kind: str) -> bool:
+        """What every append has flushed survives the power failures of several machines, and other faults beside."""
+        return super().stands_alone(kind) and not self.shape.flushes
+
+    def is_harmless(self, kind: str) -> bool:
+        return kind in HARMLESS
+
+    async def await_moment(self, kind: str) -> None:
+        if self._moments.random() < self._patience:
+            await self.phases.begins(self._moments.choice(SHORT), within_s=MOMENT_WITHIN_S)
+
+    async def _fault(self, kind: str, happens: Fault) -> None:
+        if not self.stands_alone(kind):
+            return await super()._fault(kind, happens)
+        self.fragile = True
+        try:
+            await super()._fault(kind, self._while_whole(happens))
+        finally:
+            self.fragile = False
+
+    def _while_whole(self, happens: Fault) -> Fault:
+        """The fault, unless a replica has been lost while it waited for its moment."""
+
+        async def happens_if_whole(schedule: Schedule) -> bool:
+            whole = self.cluster.all_in_isr() and all(one.up for one in self.cluster.machines.values())
+            return whole and await happens(schedule)
+
+        return happens_if_whole
 
     async def _heal(self) -> None:
         await super()._heal()

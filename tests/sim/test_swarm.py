@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from concurrent.futures import Executor
@@ -9,8 +10,10 @@ from concurrent.futures import Executor
 from tests.sim.clients import TOPIC
 from tests.sim.cluster import SimCluster
 from tests.sim.command import BATCH, batches_until, run_many
-from tests.sim.coverage import Coverage, Table, phase_of
-from tests.sim.swarm import SWARM_FAULTS, swarm
+from tests.sim.coverage import Coverage, Table
+from tests.sim.loop import Process
+from tests.sim.phases import phase_of
+from tests.sim.swarm import HARMLESS, SWARM_FAULTS, SwarmSchedule, swarm
 
 SEEDS = (3, 9, 393, 2260)
 """`make soak` runs as many as there is time for."""
@@ -64,6 +67,35 @@ def test_cluster_without_the_topic_is_at_rest() -> None:
     cluster = SimCluster("empty", spares=0)
     assert TOPIC not in dict(cluster.topics())
     assert phase_of(cluster) == "at rest"
+
+
+def test_wait_ends_when_its_phase_begins_or_its_time_is_over() -> None:
+    schedule = SwarmSchedule(5)
+    cluster, met = schedule.cluster, dict[str, bool]()
+
+    async def wait(phase: str, within_s: float) -> None:
+        began = await schedule.phases.begins(phase, within_s=within_s)
+        met[f"{phase} in {within_s:g} s"] = began and phase_of(cluster) == phase
+
+    async def story() -> None:
+        await cluster.start()
+        await schedule.resizer.create()
+        waits = [asyncio.ensure_future(wait(*one)) for one in (("planned", 9), ("cutting", 9), ("planned", 0.001))]
+        count = schedule.resizer.counts[0] + 1
+        await cluster.loop.spawn(Process("operator"), schedule.resizer._resize(count))
+        await asyncio.gather(*waits)
+
+    cluster.loop.run(story())
+    assert met == {"planned in 9 s": True, "cutting in 9 s": True, "planned in 0.001 s": False}
+
+
+def test_power_fails_among_other_faults_only_where_each_append_is_flushed() -> None:
+    schedules = [SwarmSchedule(seed) for seed in range(24)]
+    assert {one.shape.flushes for one in schedules} == {False, True}
+    for one in schedules:
+        assert one.stands_alone("power failure") is not one.shape.flushes
+        assert not one.stands_alone("kill")
+    assert set(SWARM_FAULTS) > HARMLESS
 
 
 def test_table_names_pairs_that_never_met() -> None:
