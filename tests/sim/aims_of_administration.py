@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from anabranch import Admin, NewTopic
 from anabranch.controller.zk import paths
-from tests.sim import access, administration
+from tests.sim import access, administration, restoring
 from tests.sim.aims import aim, calm
 from tests.sim.chores import SIDE, Caretaker, make_or_unmake
 from tests.sim.clients import CLIENT_FAILURES
@@ -230,3 +230,11 @@ async def right_lost(schedule: Any) -> bool:
     await access.RightsOperator(cluster).create()
     taken = await access.right_is_taken_away(schedule)
     return taken and len(cluster.history.denials) > judged
+
+
+@aim(restoring.FAULT, {**CALM, "fault_s": 4.0, "keys": 8})
+async def restored(schedule: Any) -> bool:
+    """It has come about when the session outlived every wait that the node's own timeout would explain."""
+    patience_s = 1.5 * schedule.cluster.machines[1].settings.zookeeper_session_timeout_ms / 1000 + 1
+    began_s = schedule.cluster.now()
+    return await restoring.node_is_restored(schedule) and schedule.cluster.now() - began_s > patience_s

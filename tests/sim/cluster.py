@@ -17,7 +17,6 @@ from typing import Any, Final, Literal
 
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.coordinators.runtime import failpoints
-from anabranch.broker.membership.registration import DuplicateBroker
 from anabranch.broker.node.app import Node
 from anabranch.broker.replication.partition import Partition
 from anabranch.controller.failpoints import step_of
@@ -176,7 +175,7 @@ class SimCluster:
                 return
             if process.alive:
                 error = task.exception()
-                if not isinstance(error, (OSError, TimeoutError, DuplicateBroker)):
+                if not isinstance(error, (OSError, TimeoutError)):
                     self.history.failures.append(f"{process.name} cannot start: {error!r}")
                     return
                 self.tell(f"{process.name} gives up: {error!r}")

@@ -39,6 +39,12 @@ class Inode:
         self.dirty_from = len(self.content)
 
 
+def _copied(inode: Inode) -> Inode:
+    copy = Inode(bytes(inode.content))
+    copy.flush()
+    return copy
+
+
 Directories = dict[str, dict[str, Inode | None]]
 """Path -> the names in it; a directory has no inode."""
 
@@ -87,6 +93,12 @@ class SimDisk:
                     if inode is not None:
                         self._lose(inode)
         self.lied = False
+
+    def restore(self) -> None:
+        """The files are replaced by a copy of them: nothing is unflushed any more."""
+        for volume in self._volumes.values():
+            for names in volume.values():
+                names.update({name: None if one is None else _copied(one) for name, one in names.items()})
 
     def volume(self, path: str) -> Directories:
         """The directories of a volume that is mounted here; the first one has no path. All fail together."""

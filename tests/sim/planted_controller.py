@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from anabranch.broker.membership import registration
 from anabranch.broker.membership.controller_fence import ControllerFence
 from anabranch.broker.replication.partition import Partition
 from anabranch.controller import alter_partition, elections, fenced_writes, machine, partitions
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.effects import PartitionWrite
+from anabranch.controller.zk import paths
 from anabranch.controller.znode_reader import ZnodeReader
 from tests.sim.planted import Planter, plant
 
@@ -116,3 +118,15 @@ class _WithoutWatches:
 
     async def exists(self, path: str, watch: Any = None) -> Any:
         return await self._session.exists(path)
+
+
+@plant(
+    "a restored node takes the registration of its earlier session for its own",
+    aim="a node is restored while its session lives",
+)
+def earlier_registration(planter: Planter) -> None:
+    async def register(session: Any, settings: Any, timestamp_ms: int) -> int:
+        stat = await session.exists(paths.broker(settings.node_id))
+        return int(await original(session, settings, timestamp_ms) if stat is None else stat.czxid)
+
+    original = planter.replace(registration, "register", register)

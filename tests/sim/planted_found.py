@@ -336,3 +336,23 @@ def patient_fetches(planter: Planter) -> None:
         return original(connection, request, version=version, timeout_ms=timeout_ms)
 
     original = planter.replace(Connection, "send", send)
+
+
+@plant(
+    "found: a restored node gives up while its earlier session lives",
+    aim="a node is restored while its session lives",
+)
+def gives_up(planter: Planter) -> None:
+    """It waits for as long as its own session would live."""
+    import asyncio
+
+    from anabranch.broker.membership import registration
+
+    async def wait_until_free(session: Any, path: str, settings: Any, endpoints: Any) -> None:
+        try:
+            async with asyncio.timeout(settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1):
+                await original(session, path, settings, endpoints)
+        except TimeoutError:
+            raise registration.DuplicateBroker("broker id is in use by another live node") from None
+
+    original = planter.replace(registration, "_wait_until_free", wait_until_free)

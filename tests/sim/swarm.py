@@ -22,7 +22,7 @@ from anabranch.chaos import second_opinion
 from anabranch.chaos.checkers import data_plane, groups, order, transactions
 from anabranch.chaos.share_readers import SHARED
 from anabranch.protocol.errors import ErrorCode
-from tests.sim import access, log_directories, stock_members
+from tests.sim import access, log_directories, restoring, stock_members
 from tests.sim.administration import as_administrator, delete_offset, throttle
 from tests.sim.aims import Aim
 from tests.sim.assigning import SETTINGS
@@ -152,6 +152,7 @@ async def client_sleeps(schedule: SwarmSchedule) -> bool:
 
 
 ADMINISTRATION[access.FAULT] = access.right_is_taken_away
+ADMINISTRATION[restoring.FAULT] = restoring.node_is_restored
 SWARM_FAULTS: Final[dict[str, Fault]] = {**FAULTS, **RESIZE_FAULTS, **DELETION_FAULTS, **ADMINISTRATION}
 
 

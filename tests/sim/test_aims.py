@@ -61,6 +61,7 @@ def test_aimed_scenario_occurs_without_violation(workers: Executor) -> None:
         ("a static member relies on its session timeout", ("A24", "A40")),
         ("a replica that moves to another log directory leaves its last records behind", ("C5", "C2", "A1", "A3")),
         ("a replica that moves to another log directory forgets its producers", ("A2",)),
+        ("a restored node takes the registration of its earlier session for its own", ("L1",)),
         ("a client keeps a right that was taken away", ("A49",)),
         ("a client that was refused stays refused", ("L1", "L2")),
         ("found: a broker whose session has expired goes on coordinating groups", ("A40",)),

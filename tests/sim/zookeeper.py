@@ -127,6 +127,12 @@ class SimZooKeeper(MemoryZooKeeper):
             if session.process is process:
                 session.die()
 
+    def prolong(self, process: Process, lives_s: float) -> None:
+        """Its sessions live so long without their client."""
+        for session in self.sessions_of(process.host):
+            if session.process is process:
+                session.prolong(lives_s)
+
     def host_froze(self, process: Process) -> None:
         """As `host_died`, unless it is thawed in time."""
         for session in self.sessions_of(process.host):
@@ -280,6 +286,9 @@ class SimSession(MemorySession):
             self._sim.call_soon(callback, event, context=self.context)
 
     # --- the client's host
+
+    def prolong(self, lives_s: float) -> None:
+        self._timeout_ms = round(lives_s * 1000)
 
     def die(self) -> None:
         """What was sent may still arrive; then only silence."""
