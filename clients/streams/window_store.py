@@ -19,6 +19,13 @@ from anabranch.clients.streams.timed_store import MarkedStore, TimedStore
 from anabranch.clients.streams.windows import SessionWindows, Windowed, Windows
 
 _TIMESTAMP: Final = struct.Struct(">q")
+Closing = tuple[int, int, bytes]
+"""The time at which a window closes, its start, and its key in the store: windows close in this order."""
+
+
+def row(value: bytes, timestamp_ms: int) -> bytes:
+    """Return the row of a window in a store."""
+    return _TIMESTAMP.pack(timestamp_ms) + value
 
 
 class WindowStore(TimedStore):
@@ -27,7 +34,7 @@ class WindowStore(TimedStore):
     def __init__(self, store: MarkedStore, partition: int, windows: Windows) -> None:
         super().__init__(store, partition)
         self.windows = windows
-        self._closing: list[tuple[int, bytes]] = []
+        self._closing: list[Closing] = []
         self._by_key: dict[bytes, set[Windowed]] | None = {} if isinstance(windows, SessionWindows) else None
 
     def load(self) -> None:
@@ -48,7 +55,7 @@ class WindowStore(TimedStore):
         store_key = self.windows.store_key(window)
         if self._store.get(store_key) is None:
             heapq.heappush(self._closing, self._index(window, store_key))
-        self._store.put(store_key, _TIMESTAMP.pack(timestamp_ms) + value)
+        self._store.put(store_key, row(value, timestamp_ms))
 
     def remove(self, window: Windowed) -> None:
         """Remove a window."""
@@ -72,14 +79,14 @@ class WindowStore(TimedStore):
         while self._closing and self._closing[0][0] <= self.stream_time_ms:
             entry = heapq.heappop(self._closing)
             self._later_undo(partial(heapq.heappush, self._closing, entry))
-            window = self.windows.window_of(entry[1])
+            window = self.windows.window_of(entry[2])
             if (stored := self.get(window)) is not None:
                 self.remove(window)
                 return window, *stored
         return None
 
-    def _index(self, window: Windowed, store_key: bytes) -> tuple[int, bytes]:
+    def _index(self, window: Windowed, store_key: bytes) -> Closing:
         """Index a session by its key; return the entry of a window in `_closing`."""
         if self._by_key is not None:
             self._by_key.setdefault(window.key, set()).add(window)
-        return self.windows.closes_at_ms(window), store_key
+        return self.windows.closes_at_ms(window), window.start_ms, store_key

@@ -48,6 +48,14 @@ def test_windows_close_in_the_order_of_their_ends(disk: TaskDisk) -> None:
     assert kept.get(Windowed(b"a", 20, 30)) == (b"v", 20)
 
 
+def test_sessions_that_end_together_close_in_the_order_of_their_starts(disk: TaskDisk) -> None:
+    _, kept = opened(disk, SessionWindows(5))
+    for one in (Session(b"a", 8, 9), Session(b"c", 3, 9), Session(b"b", 8, 9)):
+        kept.put(one, b"v", 9)
+    kept.observe(99)
+    assert [window.key for window, _, _ in closed(kept)] == [b"c", b"a", b"b"]
+
+
 def test_sessions_of_a_key_are_found_by_time(disk: TaskDisk) -> None:
     _, kept = opened(disk, SessionWindows(5))
     first, second, other = Session(b"k", 0, 3), Session(b"k", 20, 24), Session(b"kk", 2, 4)
