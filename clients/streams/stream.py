@@ -228,7 +228,7 @@ class Stream:
         a crash, a rebalance or a resize opens no closed window.
 
         Args:
-            windows: `TimeWindows` or `SessionWindows`.
+            windows: `TimeWindows`, `SlidingWindows` or `SessionWindows`.
             emit: Whether every change of a window is handed on, or its result once, when it has closed.
             late: A topic for records that are left out, once each, with their key, value, timestamp and headers.
 

@@ -43,7 +43,7 @@ class LateTopic:
     value: Serde
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Aggregation:
     """One windowed aggregation in one task: its functions, its windows and the next step."""
 

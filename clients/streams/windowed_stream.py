@@ -12,6 +12,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from anabranch.clients.streams.context import Context, Handler
 from anabranch.clients.streams.serdes import JSON, Serde
+from anabranch.clients.streams.sliding_aggregation import in_sliding_windows
+from anabranch.clients.streams.sliding_window_store import SlidingWindowStore
 from anabranch.clients.streams.topology_graph import Node
 from anabranch.clients.streams.window_store import WindowStore
 from anabranch.clients.streams.windowed_aggregation import (
@@ -22,7 +24,7 @@ from anabranch.clients.streams.windowed_aggregation import (
     in_sessions,
     in_time_windows,
 )
-from anabranch.clients.streams.windows import SessionWindows, TimeWindows, Windows
+from anabranch.clients.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 from anabranch.protocol.suggestion import suggest_arguments
 
 Result = TypeVar("Result")
@@ -67,19 +69,22 @@ class WindowedStream(Generic[Result]):
         Raises:
             ValueError: The windows are sessions, and `merge` is missing.
         """
-        windows, late = self._windows, self._late
+        windows, emit, late = self._windows, self._emit, self._late
         if isinstance(windows, SessionWindows) and merge is None:
             raise ValueError("sessions are merged by a record between them: give merge=")
 
         def bind(context: Context, forward: Handler) -> Handler:
+            made = partial(Aggregation, context, forward, emit=emit, initial=initial, value=value, late=late)
+            if isinstance(windows, SlidingWindows):
+                at_close = emit is Emit.ON_WINDOW_CLOSE
+                sliding = partial(SlidingWindowStore, windows=windows, results_at_close=at_close)
+                slid = context.add_timed_store(store, sliding)
+                return in_sliding_windows(made(kept=slid), slid, windows, add)
             kept = context.add_timed_store(store, partial(WindowStore, windows=windows))
-            aggregation = Aggregation(
-                context=context, forward=forward, kept=kept, emit=self._emit, initial=initial, value=value, late=late
-            )
             if isinstance(windows, TimeWindows):
-                return in_time_windows(aggregation, windows, add)
+                return in_time_windows(made(kept=kept), windows, add)
             assert merge is not None, "checked above"
-            return in_sessions(aggregation, windows, add, merge)
+            return in_sessions(made(kept=kept), windows, add, merge)
 
         node = Node(
             bind,

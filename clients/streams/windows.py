@@ -2,13 +2,15 @@
 
     TimeWindows      windows of one size that begin at multiples of `advance_ms`: tumbling if that is the size, else
                      hopping. The end is exclusive.
+    SlidingWindows   a window for every set of records of a key that lie within `difference_ms` of each other. Both ends
+                     belong to it.
     SessionWindows   a window per burst of records of a key, without a gap longer than `gap_ms`. The end is the
                      timestamp of its last record. A record between two sessions merges them.
     JoinWindows      a window around each record of a stream, for the records of another one that it is joined with.
 
 A window is closed when stream time has passed its end by the grace period (for sessions, by the gap as well). Then
-nothing changes it any more. Pure. Source: TimeWindows, SessionWindows, JoinWindows, WindowKeySchema and
-SessionKeySchema of Kafka Streams; the bytes of windowed keys are theirs.
+nothing changes it any more. Pure. Source: TimeWindows, SlidingWindows, SessionWindows, JoinWindows,
+WindowKeySchema and SessionKeySchema of Kafka Streams; the bytes of windowed keys are theirs.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Windowed(NamedTuple):
     key: bytes
     start_ms: int
     end_ms: int
-    """Exclusive; for a session, the timestamp of its last record."""
+    """Exclusive; for a session, the timestamp of its last record; inclusive for sliding windows."""
 
     def encode(self) -> bytes:
         """Return the bytes in a topic: the key, and the start of the window."""
@@ -104,6 +106,54 @@ class TimeWindows:
 
 @suggest_arguments
 @dataclass(frozen=True, slots=True)
+class SlidingWindows:
+    """Windows that follow the records of a key: one for every set of records that lie near each other.
+
+    A window ends with a record, or begins right after one. A record changes all windows that its timestamp lies in.
+
+    Args:
+        difference_ms: How far the timestamps of records in one window may be apart, in milliseconds.
+        grace_ms: How long after its end a window accepts late records.
+
+    Raises:
+        ValueError: The difference is not positive, or the grace period negative.
+    """
+
+    difference_ms: int
+    grace_ms: int = 0
+
+    suffix_bytes: ClassVar[int] = _TIME_WINDOW.size
+    """What a store's key has behind the record's key."""
+
+    def __post_init__(self) -> None:
+        if self.difference_ms <= 0:
+            raise ValueError(f"difference_ms must be positive: {self.difference_ms}")
+        _check_grace(self.grace_ms)
+
+    def starting(self, key: bytes, start_ms: int) -> Windowed:
+        """Return the window of a key that begins at a time."""
+        return Windowed(key, start_ms, start_ms + self.difference_ms)
+
+    def closes_at_ms(self, window: Windowed) -> int:
+        """Return the stream time from which a window is closed."""
+        return window.end_ms + self.grace_ms + 1
+
+    def kept_until_ms(self, window: Windowed) -> int:
+        """Return the stream time from which no open window can be made of a window any more."""
+        return self.closes_at_ms(window) + self.difference_ms + 1
+
+    def store_key(self, window: Windowed) -> bytes:
+        """Return the key of a window in a store."""
+        return window.key + _TIME_WINDOW.pack(window.start_ms, 0)
+
+    def window_of(self, store_key: bytes) -> Windowed:
+        """Return the window of a key in a store."""
+        start_ms, _ = _TIME_WINDOW.unpack(store_key[-self.suffix_bytes :])
+        return self.starting(store_key[: -self.suffix_bytes], start_ms)
+
+
+@suggest_arguments
+@dataclass(frozen=True, slots=True)
 class SessionWindows:
     """A window per burst of records of a key.
 
@@ -140,7 +190,7 @@ class SessionWindows:
         return Session(store_key[: -self.suffix_bytes], start_ms, end_ms)
 
 
-Windows = TimeWindows | SessionWindows
+Windows = TimeWindows | SlidingWindows | SessionWindows
 
 
 @suggest_arguments

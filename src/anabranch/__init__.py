@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from anabranch.clients.streams.topology import Topology
     from anabranch.clients.streams.windowed_aggregation import Emit, LateTopic
     from anabranch.clients.streams.windowed_stream import WindowedStream
-    from anabranch.clients.streams.windows import JoinWindows, SessionWindows, TimeWindows, Windowed
+    from anabranch.clients.streams.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windowed
     from anabranch.clients.topic_admin import NewTopic
     from anabranch.cluster.in_process import Cluster
     from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -87,6 +87,7 @@ _HOMES = {
     "RecordMetadata": "clients.producer.producer_record",
     "Serde": "clients.streams.serdes",
     "SessionWindows": "clients.streams.windows",
+    "SlidingWindows": "clients.streams.windows",
     "StickyPartitioner": "clients.producer.partitioner",
     "Store": "clients.streams.context",
     "Stream": "clients.streams.stream",
@@ -145,6 +146,7 @@ __all__ = [
     "RecordMetadata",
     "Serde",
     "SessionWindows",
+    "SlidingWindows",
     "StickyPartitioner",
     "Store",
     "Stream",

@@ -314,7 +314,7 @@ KINDS: Final = {
     "joins": "join two topics, and resize one after the other",
     "repeats": "process at least once, instead of exactly once",
     "timers": "set a timer for each record, too",
-    "windows": "count in windows of time and sessions",
+    "windows": "count in windows of time, sliding windows and sessions",
     "stream-joins": "join two topics within a window of time",
     "table-joins": "join two tables, and resize one after the other",
 }

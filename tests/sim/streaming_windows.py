@@ -1,8 +1,8 @@
 """Windows of time in a Streams application: each window's result comes once, and has all of its records.
 
-The schedules are those of `streaming`. The application counts the records of each key in tumbling windows and in
-sessions, and sends the result of each when it has closed. Some records are late. At the end a record from the far
-future closes all windows.
+The schedules are those of `streaming`. The application counts the records of each key in tumbling windows, in sliding
+ones and in sessions, and sends the result of each when it has closed. Some records are late. At the end a record from
+the far future closes all windows.
 With a long grace period no record is late: the results are then what follows from the input alone. With a short one,
 windows close all the time, some before their last record; then none may have a second result, or too many records.
 
@@ -12,15 +12,17 @@ windows close all the time, some before their last record; then none may have a 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from functools import partial
+from collections.abc import Iterator
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
 from anabranch import Producer
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.windowed_aggregation import Emit
-from anabranch.clients.streams.windows import SessionWindows, TimeWindows, Windowed
+from anabranch.clients.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Windowed
 from tests.sim.streaming import INPUT, OUTPUT, Feeder, Streaming
 
 LONG_MS: Final = 600_000
@@ -69,6 +71,7 @@ class Windows(Streaming):
         rng = self.rng
         self.grace_ms = rng.choice([LONG_MS, LONG_MS, SHORT_MS])
         self.tumbling = TimeWindows(rng.choice([200, 1000, 5000]), grace_ms=self.grace_ms)
+        self.sliding = SlidingWindows(rng.choice([20, 100, 300]), grace_ms=self.grace_ms)
         self.sessions = SessionWindows(rng.choice([50, 300, 1000]), grace_ms=self.grace_ms)
         self.results: dict[bytes, int] = {}
         self.newest_s = 0.0
@@ -77,39 +80,46 @@ class Windows(Streaming):
             instance.topology = self.windowed
 
     def windowed(self) -> Topology:
-        """Count in windows of both kinds."""
+        """Count in windows of all kinds."""
         topology = Topology()
         records = topology.stream(INPUT)
-        for name, windows in (("tumbling", self.tumbling), ("sessions", self.sessions)):
+        for name, windows in self.kinds:
             counts = records.windowed_by(windows, emit=Emit.ON_WINDOW_CLOSE).count(name)
             counts.map(partial(named, name)).to(OUTPUT)
         return topology
 
+    @property
+    def kinds(self) -> tuple[tuple[str, TimeWindows | SlidingWindows | SessionWindows], ...]:
+        return ("tumbling", self.tumbling), ("sliding", self.sliding), ("sessions", self.sessions)
+
+    @cached_property
     def _expected(self) -> Counter[bytes]:
-        """The results by what was sent."""
+        """The results by what was sent: all of it, when results are read."""
         expected: Counter[bytes] = Counter()
         for key, times_ms in self.feeder.times_ms.items():
             for timestamp_ms in times_ms:
                 (window,) = self.tumbling.of(key, timestamp_ms)
                 expected[named("tumbling", window, 0)[0]] += 1
+            for window, records in slid(key, sorted(times_ms), self.sliding.difference_ms):
+                expected[named("sliding", window, 0)[0]] += records
             for session in bursts(sorted(times_ms), self.sessions.gap_ms):
                 expected[named("sessions", Windowed(key, session[0], session[-1]), 0)[0]] += len(session)
         return expected
 
     def _complete(self, counted: Counter[bytes]) -> bool:
         if self.grace_ms == LONG_MS:
-            return self._expected().keys() <= self.results.keys()
+            return self._expected.keys() <= self.results.keys()
         begun = all(any(one.startswith(b"tumbling %s@" % key) for one in self.results) for key in self.feeder.times_ms)
         return begun and self.cluster.now() > self.newest_s + QUIET_S
 
     def _judge(self, key: bytes, count: int, counted: Counter[bytes]) -> None:
         self.cluster.fired["windows closed"] += 1
-        sent, name = self._expected()[key], key.decode()
+        sent, name = self._expected[key], key.decode()
         if key in self.results:
             self.violations.append(f"{name} has a second result: {count} after {self.results[key]}")
         if self.grace_ms == LONG_MS and count != sent:
             self.violations.append(f"{name} has the result {count}, and {sent} records were sent")
-        if key.startswith(b"tumbling") and count > sent:
+        if not key.startswith(b"sessions") and count > sent:
             self.violations.append(f"{name} has the result {count}, and only {sent} records were sent")
         self.results[key], self.newest_s = count, self.cluster.now()
 
@@ -117,6 +127,17 @@ class Windows(Streaming):
 def named(kind: str, window: Any, count: int) -> tuple[bytes, int]:
     """A result under a key that says all of its window."""
     return b"%s %s@%d-%d" % (kind.encode(), *window), count
+
+
+def slid(key: bytes, times_ms: list[int], difference_ms: int) -> Iterator[tuple[Windowed, int]]:
+    """The sliding windows of ascending times, each with its number of records."""
+    for timestamp_ms in set(times_ms):
+        for start_ms in (timestamp_ms - difference_ms, timestamp_ms + 1):
+            end_ms = start_ms + difference_ms
+            records = bisect_right(times_ms, end_ms) - bisect_left(times_ms, start_ms)
+            # A left window may be a right one, too.
+            if records and (start_ms <= timestamp_ms or end_ms not in times_ms):
+                yield Windowed(key, start_ms, end_ms), records
 
 
 def bursts(times_ms: list[int], gap_ms: int) -> list[list[int]]:

@@ -110,6 +110,9 @@ public class StreamsRuns {
             case "window_count" -> streams.put(out, text(inTimeWindows(of, step).count(kept(Serdes.Long()))).mapValues(StreamsRuns::shown));
             case "window_reduce" -> streams.put(out, text(inTimeWindows(of, step).reduce(
                     (one, other) -> other == null ? one : last(one + other), kept(TEXT))));
+            case "sliding_count" -> streams.put(out, text(inSlidingWindows(of, step).count(kept(Serdes.Long()))).mapValues(StreamsRuns::shown));
+            case "sliding_reduce" -> streams.put(out, text(inSlidingWindows(of, step).reduce(
+                    (one, other) -> last(one + other), kept(TEXT))));
             case "session_count" -> streams.put(out, text(inSessions(of, step).count(untilClosed(step, Serdes.Long()))).mapValues(StreamsRuns::shown));
             case "session_sum" -> streams.put(out, text(inSessions(of, step).aggregate(
                     () -> "0",
@@ -136,6 +139,13 @@ public class StreamsRuns {
         TimeWindows windows = TimeWindows.ofSizeAndGrace(size, Duration.ofMillis(step.get("grace").asLong()));
         return of.groupByKey(Grouped.with(TEXT, TEXT))
                 .windowedBy(advance == 0 ? windows : windows.advanceBy(Duration.ofMillis(advance)))
+                .emitStrategy(emit(step));
+    }
+
+    static TimeWindowedKStream<String, String> inSlidingWindows(KStream<String, String> of, JsonNode step) {
+        return of.groupByKey(Grouped.with(TEXT, TEXT))
+                .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(
+                        Duration.ofMillis(step.get("size").asLong()), Duration.ofMillis(step.get("grace").asLong())))
                 .emitStrategy(emit(step));
     }
 

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.clients.streams.windows import JoinWindows, Session, SessionWindows, TimeWindows, Windowed, encode_key
+from anabranch.clients.streams.windows import (
+    JoinWindows,
+    Session,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    Windowed,
+    encode_key,
+)
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000), st.integers(0, 10_000))
@@ -22,6 +30,22 @@ def test_time_window_closes_when_stream_time_reaches_its_end_and_grace_period() 
     assert TimeWindows(10, grace_ms=5).closes_at_ms(Windowed(b"k", 20, 30)) == 35
 
 
+def test_sliding_window_closes_when_its_end_and_grace_period_have_passed() -> None:
+    windows = SlidingWindows(10, grace_ms=5)
+    window = windows.starting(b"k", 20)
+    assert window == Windowed(b"k", 20, 30)
+    assert windows.closes_at_ms(window) == 36, "its end belongs to it"
+    assert windows.kept_until_ms(window) == 47
+
+
+@pytest.mark.parametrize(
+    ("difference_ms", "grace_ms", "reason"), [(0, 0, "difference_ms"), (-3, 0, "difference_ms"), (1, -1, "grace_ms")]
+)
+def test_invalid_sliding_windows_are_refused(difference_ms: int, grace_ms: int, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"{reason} must"):
+        SlidingWindows(difference_ms, grace_ms)
+
+
 def test_session_closes_when_no_record_can_extend_it() -> None:
     assert SessionWindows(10).closes_at_ms(Session(b"k", 20, 30)) == 41, "one at 40 belongs to it"
     assert SessionWindows(10, grace_ms=5).closes_at_ms(Session(b"k", 20, 30)) == 46
@@ -29,11 +53,13 @@ def test_session_closes_when_no_record_can_extend_it() -> None:
 
 @given(st.binary(), st.integers(0, 1 << 61), st.integers(0, 1 << 61))
 def test_store_key_contains_the_window(key: bytes, start_ms: int, length_ms: int) -> None:
-    tumbling, sessions = TimeWindows(7), SessionWindows(7)
+    tumbling, sliding, sessions = TimeWindows(7), SlidingWindows(7), SessionWindows(7)
     window, session = Windowed(key, start_ms, start_ms + 7), Session(key, start_ms, start_ms + length_ms)
     assert tumbling.window_of(tumbling.store_key(window)) == window
+    assert sliding.window_of(sliding.store_key(window)) == window
     assert sessions.window_of(sessions.store_key(session)) == session
     assert tumbling.store_key(window)[: -tumbling.suffix_bytes] == key
+    assert sliding.store_key(window)[: -sliding.suffix_bytes] == key
     assert sessions.store_key(session)[: -sessions.suffix_bytes] == key
 
 
