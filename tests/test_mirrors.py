@@ -124,7 +124,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/streams/test_stream.py": (
         "what a step does with records is seen in a topology",
-        "clients/streams/: stream_steps table_steps",
+        "clients/streams/: stateless_stream stream_steps table_steps",
     ),
     "clients/streams/test_windowed_stream.py": (
         "what a step does with records is seen in a topology",

@@ -2,20 +2,22 @@
 
 Each method adds one step to the graph, and returns its result. Keys are bytes and decide the partition. A step that
 changes keys (`map`, `flat_map`, `select_key`) must be followed by `repartition` before a store is used. Behind a
-windowed aggregation keys are `Windowed`, so functions are typed as if keys were anything. The steps themselves are in
-`stream_steps` and `table_steps`. A table is a stream, and an aggregated stream is a table: so both classes are here.
+windowed aggregation keys are `Windowed`, so functions are typed as if keys were anything. Steps without a state are
+declared in `stateless_stream`; what each step does is in `stream_steps` and `table_steps`. A table is a stream, and an
+aggregated stream is a table: so both classes are here.
 
 Pure; source: KStream and KTable of Kafka Streams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from anabranch.clients.streams import stream_steps, table_steps
-from anabranch.clients.streams.context import Context, Handler, KeyValue, Timer, pass_on
-from anabranch.clients.streams.serdes import BYTES, JSON, Serde
+from anabranch.clients.streams.context import Context, Handler, Timer, pass_on
+from anabranch.clients.streams.serdes import JSON, Serde
+from anabranch.clients.streams.stateless_stream import StatelessStream
 from anabranch.clients.streams.stream_join import StreamJoin
 from anabranch.clients.streams.table_join import TableJoin
 from anabranch.clients.streams.topology_graph import Graph, Node
@@ -26,145 +28,13 @@ from anabranch.protocol.suggestion import suggest_arguments
 
 
 @suggest_arguments
-class Stream:
+class Stream(StatelessStream["Stream"]):
     """A stream of records. Every method adds a step, and returns its result.
 
     Functions are called in the order of a partition's records, while the instance runs. A record for which one raises
     is handled by `StreamsConfig.processing_handler`. They must not block, nor start anything that outlives the call:
     after a crash a record may be processed once more.
     """
-
-    def __init__(self, graph: Graph, node: Node) -> None:
-        self._graph = graph
-        self._node = node
-
-    def filter(self, keep: Callable[[Any, Any], bool]) -> Stream:
-        """Let some records pass.
-
-        Args:
-            keep: Is given key and value, and says whether the record passes.
-
-        Returns:
-            The records that passed.
-        """
-        return self._then(stream_steps.filtering(keep))
-
-    def split(self, *predicates: Callable[[Any, Any], bool]) -> tuple[Stream, ...]:
-        """Divide the records among streams: each record goes to that of the first predicate that holds.
-
-        Args:
-            *predicates: Each is given key and value.
-
-        Returns:
-            A stream for each predicate, and a last one for the records for which none holds.
-        """
-        parent = self._graph.add(self._node, stream_steps.splitting(predicates))
-        ways = range(len(predicates) + 1)
-        return tuple(Stream(self._graph, self._graph.add(parent, Node(pass_on, label=f"branch {way}"))) for way in ways)
-
-    def merge(self, *others: Stream) -> Stream:
-        """Join the records of several streams into one, each as it comes.
-
-        A task reads all of their topics. So the topics are keyed alike, have as many partitions, and are resized alike.
-
-        Args:
-            *others: Streams of the same topology.
-
-        Returns:
-            All records. Those of one stream keep their order; between streams there is none.
-
-        Raises:
-            ValueError: A stream is one of another topology.
-        """
-        if any(one._graph is not self._graph for one in others):
-            raise ValueError("only streams of one topology can be merged")
-        merged = Node(pass_on, label="merge")
-        for one in (self, *others):
-            one._graph.add(one._node, merged)
-        return Stream(self._graph, merged)
-
-    def peek(self, look: Callable[[Any, Any], object]) -> Stream:
-        """Call a function for each record, such as one that logs or counts, and change nothing.
-
-        Args:
-            look: Is given key and value. It is called once more for a record that is processed once more.
-
-        Returns:
-            The same records.
-        """
-        return self._then(stream_steps.looking(look))
-
-    def map_values(self, change: Callable[[Any], Any]) -> Stream:
-        """Change values, and leave keys as they are.
-
-        Args:
-            change: Is given a value and returns another.
-
-        Returns:
-            As many records, with the new values.
-        """
-        return self._then(stream_steps.changing_values(change))
-
-    def flat_map_values(self, change: Callable[[Any], Iterable[Any]]) -> Stream:
-        """Make any number of records of each, under the same key.
-
-        Args:
-            change: Is given a value and returns the values of the new records.
-
-        Returns:
-            The new records.
-        """
-        return self._then(stream_steps.multiplying(change))
-
-    def map(self, change: Callable[[Any, Any], KeyValue]) -> Stream:
-        """Change key and value of each record. `repartition` comes before the next store: new keys belong elsewhere.
-
-        Args:
-            change: Is given key and value and returns new ones, the key as bytes or None.
-
-        Returns:
-            As many records, with the new keys and values.
-        """
-        return self._then(stream_steps.changing_keys("map", lambda key, value: (change(key, value),)))
-
-    def select_key(self, choose: Callable[[Any, Any], bytes | None]) -> Stream:
-        """Give each record another key. `repartition` comes before the next store: new keys belong elsewhere.
-
-        Args:
-            choose: Is given key and value and returns the new key, as bytes or None.
-
-        Returns:
-            As many records, with the new keys and the same values.
-        """
-        return self._then(stream_steps.changing_keys("select_key", lambda key, row: ((choose(key, row), row),)))
-
-    def flat_map(self, change: Callable[[Any, Any], Iterable[KeyValue]]) -> Stream:
-        """Make any number of records of each, under any keys. `repartition` comes before the next store.
-
-        Args:
-            change: Is given key and value and returns the keys and values of the new records.
-
-        Returns:
-            The new records.
-        """
-        return self._then(stream_steps.changing_keys("flat_map", change))
-
-    def repartition(self, name: str, *, value: Serde = BYTES) -> Stream:
-        """Send every record through a topic of the application's own, so that it comes to the task of its (new) key.
-
-        Records without a key are left out, as in Kafka Streams, unless a left join follows.
-
-        Args:
-            name: The middle part of the topic's name, `<application id>-<name>-repartition`.
-            value: How values are encoded for the topic, and decoded behind it.
-
-        Returns:
-            The same records, in the tasks of their keys.
-
-        Raises:
-            ValueError: The topology has a repartition of this name already.
-        """
-        return Stream(self._graph, self._graph.add_repartition(self._node, name, value))
 
     def aggregate(
         self,
@@ -318,19 +188,6 @@ class Stream:
         """
         return self._then(stream_steps.processing(step, stores, timers))
 
-    def to(self, topic: str, *, value: Serde = JSON) -> Self:
-        """Send every record to a topic, with the timestamp and the headers of the input record that it goes back to.
-
-        Args:
-            topic: Its name.
-            value: How values are encoded.
-
-        Returns:
-            The stream itself.
-        """
-        self._graph.add_sink(self._node, topic, value)
-        return self
-
     def _join(self, other: Stream, join: StreamJoin | TableJoin) -> Node:
         node = join.node()
         for one, is_left in ((self, True), (other, False)):
@@ -340,8 +197,8 @@ class Stream:
     def _with_windowed_keys(self, node: Node) -> Stream:
         return self._then(node)._then(Node(pass_on, label="windowed keys", changes_keys=True))
 
-    def _then(self, node: Node) -> Stream:
-        return Stream(self._graph, self._graph.add(self._node, node))
+    def _result(self, node: Node) -> Stream:
+        return Stream(self._graph, node)
 
 
 @suggest_arguments

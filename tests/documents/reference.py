@@ -49,11 +49,23 @@ def described(name: str, public: Any) -> Iterator[str]:
     for owner in public.__mro__:
         if not owner.__module__.startswith("anabranch.") or owner.__name__.startswith("_"):
             continue
+        bound = type_arguments(public, owner)
         for method in methods(declaration(owner)):
             if method.name not in seen:
                 seen.add(method.name)
                 yield from ("", f"### {public.__name__}.{method.name}", "")
-                yield from quoted(header(method), docstring(method))
+                shown = [bound.get(word, word) for word in re.split(r"(\w+)", header(method))]
+                yield from quoted("".join(shown), docstring(method))
+
+
+def type_arguments(public: type[Any], owner: type[Any]) -> dict[str, str]:
+    """What a class has in place of the type variables of a base class."""
+    for one in public.__mro__:
+        for base in getattr(one, "__orig_bases__", ()):
+            if typing.get_origin(base) is owner:
+                given = [getattr(argument, "__forward_arg__", str(argument)) for argument in typing.get_args(base)]
+                return dict(zip((one.__name__ for one in owner.__parameters__), given, strict=True))  # type: ignore[attr-defined]
+    return {}
 
 
 def declaration(owner: type[Any]) -> ast.ClassDef:
