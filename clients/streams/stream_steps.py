@@ -81,6 +81,15 @@ def changing_keys(label: str, change: Callable[[Any, Any], Iterable[KeyValue]]) 
     return Node(bind, label=label, changes_keys=True)
 
 
+def marking(way: int, *, passes_none: bool) -> Node:
+    """Return a step that says of each record which of several cogrouped streams it is from."""
+
+    def bind(context: Context, forward: Handler) -> Handler:
+        return lambda key, value: forward(key, (way, value)) if passes_none or value is not None else None
+
+    return Node(bind, label=f"cogrouped stream {way + 1}")
+
+
 def joining(store: str, value: Serde, joined: Callable[[Any, Any], Any], *, left: bool) -> Node:
     """Return a step that joins each record with the row of its key in a table's store."""
     decode = value.decode

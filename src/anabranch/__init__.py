@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         WindowQuery,
     )
     from anabranch.clients.streams.serdes import BYTES, JSON, TEXT, Serde, Undecodable
-    from anabranch.clients.streams.stream import Stream, Table
+    from anabranch.clients.streams.stream import CogroupedStream, Stream, Table, WindowedCogroupedStream
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.clients.streams.topology import Topology
@@ -56,6 +56,7 @@ _HOMES = {
     "Clock": "clients.streams.context",
     "Cluster": "cluster.in_process",
     "ClusterView": "clients.producer.partitioner",
+    "CogroupedStream": "clients.streams.stream",
     "Consumer": "clients.consumer.consumer",
     "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerMetrics": "clients.consumer.metrics",
@@ -104,6 +105,7 @@ _HOMES = {
     "Undecodable": "clients.streams.serdes",
     "WindowQuery": "clients.streams.queries",
     "Windowed": "clients.streams.windows",
+    "WindowedCogroupedStream": "clients.streams.stream",
     "WindowedStream": "clients.streams.windowed_stream",
 }
 
@@ -116,6 +118,7 @@ __all__ = [
     "Clock",
     "Cluster",
     "ClusterView",
+    "CogroupedStream",
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerMetrics",
@@ -162,6 +165,7 @@ __all__ = [
     "Undecodable",
     "WindowQuery",
     "Windowed",
+    "WindowedCogroupedStream",
     "WindowedStream",
 ]
 

@@ -102,6 +102,11 @@ public class StreamsRuns {
                     out, of.groupByKey(Grouped.with(TEXT, TEXT)).count().toStream().mapValues(value -> "" + value));
             case "sum" -> tables.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
                     .aggregate(() -> "0", (key, value, sum) -> sum(number(sum) + number(value)), Materialized.with(TEXT, TEXT)));
+            case "cogroup" -> tables.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
+                    .cogroup((String key, String value, String sum) -> sum(number(sum) + number(value)))
+                    .cogroup(grouped(streams, step), (key, value, sum) -> sum((3 * number(sum) + number(value)) % 1000))
+                    .aggregate(() -> "0", Materialized.with(TEXT, TEXT)));
+            case "window_cogroup" -> streams.put(out, text(cogrouped(of, grouped(streams, step), step)));
             case "reduce" -> tables.put(out, of.groupByKey(Grouped.with(TEXT, TEXT))
                     .reduce((one, other) -> "" + Math.max(number(one), number(other)), Materialized.with(TEXT, TEXT)));
             case "join_table" -> tables.put(
@@ -154,6 +159,26 @@ public class StreamsRuns {
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(
                         Duration.ofMillis(step.get("size").asLong()), Duration.ofMillis(step.get("grace").asLong())))
                 .emitStrategy(emit(step));
+    }
+
+    static KGroupedStream<String, String> grouped(Map<String, KStream<String, String>> streams, JsonNode step) {
+        return streams.get(step.get("with").asText()).groupByKey(Grouped.with(TEXT, TEXT));
+    }
+
+    static KTable<Windowed<String>, String> cogrouped(
+            KStream<String, String> of, KGroupedStream<String, String> other, JsonNode step) {
+        Duration size = Duration.ofMillis(step.get("size").asLong());
+        Duration grace = Duration.ofMillis(step.get("grace").asLong());
+        CogroupedKStream<String, String> both = of.groupByKey(Grouped.with(TEXT, TEXT))
+                .cogroup((String key, String value, String text) -> last(text + (value == null ? "9" : value)))
+                .cogroup(other, (key, value, text) -> last((value == null ? "8" : value) + text));
+        return switch (step.get("kind").asText()) {
+            case "time" -> both.windowedBy(TimeWindows.ofSizeAndGrace(size, grace)).aggregate(() -> "", kept(TEXT));
+            case "sliding" -> both.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(size, grace))
+                    .aggregate(() -> "", kept(TEXT));
+            default -> both.windowedBy(SessionWindows.ofInactivityGapAndGrace(size, grace))
+                    .aggregate(() -> "", (key, one, two) -> last(one + two), kept(TEXT));
+        };
     }
 
     static KStream<String, String> joinWithin(KStream<String, String> of, KStream<String, String> other, JsonNode step) {

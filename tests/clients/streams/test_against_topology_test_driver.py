@@ -26,15 +26,18 @@ pytestmark = pytest.mark.kafka_jars
 
 TOPOLOGIES: Final = int(os.environ.get("ANABRANCH_TOPOLOGIES", "300"))
 RECORDS: Final = 40
-AGGREGATIONS: Final = ("count", "sum", "reduce")
-TABLES: Final = ("sum", "reduce", "join_table")
+AGGREGATIONS: Final = ("count", "sum", "reduce", "cogroup")
+TABLES: Final = ("sum", "reduce", "cogroup", "join_table")
 """What makes a table."""
 WINDOWED: Final = (
     *("window_count", "window_reduce", "sliding_count", "sliding_reduce", "session_count", "session_sum"),
+    "window_cogroup",
     *["join_within"] * 4,
 )
 JOINS_WITHIN_MAX: Final = 2
 """Each one multiplies the records."""
+NEVER_LATE_MS: Final = 10_000
+"""The grace period of cogrouped windows: in Kafka each stream has a stream time of its own, and other late records."""
 Step = dict[str, Any]
 
 
@@ -108,6 +111,11 @@ class Program:
                 self.streams |= dict.fromkeys(ways, strays)
             case "count" | "sum" | "reduce":
                 self.add(op, of=self.at_home(of), store=f"store-{next(self._names)}")
+            case "cogroup":
+                self.cogroup(op, of)
+            case "window_cogroup":
+                kind, size = rng.choice(["time", "sliding", "session"]), rng.randint(1, 60)
+                self.cogroup(op, of, kind=kind, size=size, grace=NEVER_LATE_MS, strays=True)
             case "window_count" | "window_reduce":
                 size = rng.randint(1, 60)
                 advance = rng.choice([0, rng.randint(1, size)])
@@ -131,6 +139,12 @@ class Program:
         """A windowed aggregation: its keys are text, so that both sides write them alike."""
         store, grace, closes = f"store-{next(self._names)}", self.rng.choice([0, 7, 50]), self.rng.random() < 0.5
         self.add(op, of=self.at_home(of), store=store, grace=grace, closes=closes, strays=True, **arguments)
+
+    def cogroup(self, op: str, of: str, **arguments: Any) -> None:
+        """An aggregate of two streams, or of one twice."""
+        home, other = self.at_home(of), self.rng.choice(list(self.streams))
+        beside = home if other == of else self.at_home(other)
+        self.add(op, of=home, **{"with": beside}, store=f"store-{next(self._names)}", **arguments)
 
     def join_within(self, of: str) -> None:
         """A join of two streams, or of one with itself."""
@@ -233,6 +247,11 @@ def behind(of: Stream, step: Step, streams: dict[str, Stream], tables: dict[str,
             return of.count(step["store"]).map_values(str)
         case "sum":
             return of.aggregate(step["store"], lambda: "0", summed, value=TEXT)
+        case "cogroup":
+            both = of.cogroup(summed).cogroup(streams[step["with"]], lambda key, value, sum: tripled(sum, value))
+            return both.aggregate(step["store"], lambda: "0", value=TEXT)
+        case "window_cogroup":
+            return cogrouped(of, streams[step["with"]], step).map(lambda window, value: (b"%s@%d-%d" % window, value))
         case "reduce":
             return of.reduce(step["store"], lambda one, other: str(max(int(one), int(other))), value=TEXT)
         case op if op.startswith(("window_", "sliding_", "session_")):
@@ -275,6 +294,21 @@ def windowed(of: Stream, step: Step) -> Stream:
             )
         case _:
             return records.count(step["store"]).map_values(lambda count: None if count is None else str(count))
+
+
+def cogrouped(of: Stream, other: Stream, step: Step) -> Stream:
+    kinds = {"time": TimeWindows, "sliding": SlidingWindows, "session": SessionWindows}
+    windows = kinds[step["kind"]](step["size"], grace_ms=step["grace"])
+    both = of.cogroup(lambda key, value, text: (text + (value or "9"))[-15:]).cogroup(
+        other, lambda key, value, text: ((value or "8") + text)[-15:]
+    )
+    merge = (lambda key, one, other: (one + other)[-15:]) if step["kind"] == "session" else None
+    return both.windowed_by(windows).aggregate(step["store"], str, merge=merge, value=TEXT)
+
+
+def tripled(total: str, value: str) -> str | None:
+    after = (3 * int(total) + int(value)) % 1000
+    return None if after % 7 == 0 else str(after)
 
 
 def added(total: str, value: str | None) -> str:
