@@ -65,6 +65,8 @@ class RangeQuery:
 class WindowQuery:
     """The open windows that start from one time to another, both included, by key and start.
 
+    Sliding windows are there for `difference_ms` after they have closed, too.
+
     Args:
         from_ms: The earliest start, in milliseconds since 1970.
         to_ms: The latest start; any later one if None.

@@ -39,7 +39,7 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView
 from anabranch.clients.streams.tasks import State, Task
 from anabranch.clients.streams.topology_graph import Built, Subtopology
-from anabranch.clients.streams.windows import TimeWindows
+from anabranch.clients.streams.windows import SessionWindows, SlidingWindows
 from anabranch.protocol.suggestion import suggest
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -228,7 +228,7 @@ def _rows_here(task: Task, store: str, query: Query, locations: KeyLocations) ->
 def _windows_of_key(task: Task, store: str, key: bytes, query: WindowQuery) -> Iterator[tuple[bytes, bytes]]:
     """Yield the rows of one key's windows, by the time in the store's keys."""
     windows = task.subtopology.windows[store]
-    to_ms = query.to_ms if isinstance(windows, TimeWindows) and query.to_ms is not None else _LATEST_MS
+    to_ms = query.to_ms if not isinstance(windows, SessionWindows) and query.to_ms is not None else _LATEST_MS
     first, last = key + _TIME.pack(query.from_ms), key + _TIME.pack(to_ms) + _LAST
     for store_key, row in task.disk.range(store, first, last):
         # Those of longer keys that begin alike lie in between.
@@ -243,6 +243,8 @@ def _row(part: Subtopology, store: str, key: bytes, row: bytes, value: Serde) ->
     timestamp_ms = None
     if window is not None or store in part.timestamped:
         timestamp_ms, row = int(_TIME.unpack_from(row)[0]), row[_TIME.size :]
+        if isinstance(windows, SlidingWindows) and timestamp_ms < 0:
+            timestamp_ms = ~timestamp_ms  # its result has been handed on (`sliding_window_store`)
     try:
         return QueryRow(key if window is None else window.key, value.decode(row), timestamp_ms, window)
     except Exception as error:

@@ -36,7 +36,14 @@ from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import State, Task
 from anabranch.clients.streams.topology import Topology
-from anabranch.clients.streams.windows import JoinWindows, SessionWindows, TimeWindows, Windows
+from anabranch.clients.streams.windows import (
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    Windowed,
+    Windows,
+)
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.topic_partition import TopicPartition
@@ -274,6 +281,18 @@ def test_sessions_are_found_by_key_and_start(tmp_path: Path) -> None:
     queried.add_windows(task := queried.add(1), (key, 5, 500), (key, 600, 601), (key, 900, 2000))
     rows = queried.executor.execute("windows", WindowQuery(5, 600, key)).rows
     assert [row.window and row.window[1:] for row in rows] == [(5, 500), (600, 601)]
+    task.close()
+
+
+def test_sliding_windows_are_found_by_key_and_start_also_when_they_have_closed(tmp_path: Path) -> None:
+    key = PLACED[1][0]
+    queried = Queried(tmp_path, windows=SlidingWindows(10))
+    queried.add_windows(task := queried.add(1), (key, 5, 15), (key, 7, 17), (key, 9, 19))
+    store_key = SlidingWindows(10).store_key(Windowed(key, 7, 17))
+    handed_on = (~17).to_bytes(8, "big", signed=True) + b"7"
+    task.disk.write(Write(changes={"windows": {store_key: handed_on}}))
+    rows = queried.executor.execute("windows", WindowQuery(5, 8, key)).rows
+    assert rows == [QueryRow(key, start, start + 10, Windowed(key, start, start + 10)) for start in (5, 7)]
     task.close()
 
 
