@@ -132,7 +132,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/streams/test_tasks.py": (
         "a store is what its task makes of it",
-        "clients/streams/: state_store",
+        "clients/streams/: state_store task_state",
     ),
     "clients/streams/test_streams.py": (
         "an application is put together of them, and seen from outside",

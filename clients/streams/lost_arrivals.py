@@ -22,7 +22,8 @@ from anabranch.clients.streams.removed_tasks import RemovedTasks
 from anabranch.clients.streams.task_effects import Effect, Follow, Open
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Task
 
 log = logging.getLogger(__name__)
 

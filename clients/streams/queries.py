@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.windows import Windowed
 from anabranch.protocol.suggestion import suggest_arguments
 

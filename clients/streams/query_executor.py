@@ -37,7 +37,8 @@ from anabranch.clients.streams.serdes import JSON, Serde
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology_graph import Built, Subtopology
 from anabranch.clients.streams.windows import SessionWindows, SlidingWindows
 from anabranch.protocol.suggestion import suggest

@@ -16,7 +16,8 @@ from anabranch.clients.streams.changelog_bounds import ChangelogBounds, reset_re
 from anabranch.clients.streams.config import RESET_NONE, StreamsConfig
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.task_effects import Seek
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Task
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)

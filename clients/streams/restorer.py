@@ -18,7 +18,7 @@ from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.task_runner import TaskRunner
-from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.task_state import State
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 

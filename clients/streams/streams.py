@@ -38,7 +38,8 @@ from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.task_manager import TaskManager
-from anabranch.clients.streams.tasks import Progress, Task
+from anabranch.clients.streams.task_state import Progress
+from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.suggestion import suggest_arguments

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Task
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 

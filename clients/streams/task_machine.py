@@ -36,7 +36,8 @@ from anabranch.clients.streams.subscription_info import RUNNING
 from anabranch.clients.streams.task_effects import Close, Commit, Effect, Follow, Open, Pause, Rejoin, Resume
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
-from anabranch.clients.streams.tasks import Output, State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Output, Task
 from anabranch.clients.streams.topology_graph import Built
 from anabranch.protocol.topic_partition import TopicPartition
 

@@ -17,7 +17,8 @@ from anabranch.clients.streams.state_directory import StateDirectory
 from anabranch.clients.streams.task_effects import Close, Effect, Follow, Open, Pause, Rejoin, Resume, Seek
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology_graph import Built
 
 

@@ -13,10 +13,8 @@ Decides nothing about time, and asks no other part: `TaskMachine` says what it d
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
@@ -28,6 +26,7 @@ from anabranch.clients.streams.serdes import Undecodable
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.task_state import Progress, State
 from anabranch.clients.streams.timed_store import MarkedStore, TimedStore
 from anabranch.clients.streams.timers import Fire, TaskTimers
 from anabranch.clients.streams.topology_graph import INTERNAL, Subtopology, internal_name
@@ -39,14 +38,6 @@ FIRED_MAX: Final = 1000
 """How many timers of wall-clock time are called at a time, so that records are processed meanwhile."""
 
 
-class State(enum.Enum):
-    """The state of a task."""
-
-    CATCHING_UP = "catching up"
-    RUNNING = "running"
-    STANDBY = "standby"
-
-
 class Output(NamedTuple):
     """A record that the topology sends."""
 
@@ -55,21 +46,6 @@ class Output(NamedTuple):
     value: bytes | None
     timestamp_ms: int
     headers: Headers = ()
-
-
-@dataclass(slots=True)
-class Progress:
-    """The progress of a task's stores towards the ends of their changelogs."""
-
-    task: TaskId
-    state: State
-    position: int
-    end: int
-    """-1 while unknown."""
-
-    def __str__(self) -> str:
-        of = "?" if self.end < 0 else str(self.end)
-        return f"{self.task} {self.state.value}: {self.position} of {of}"
 
 
 class Task:

@@ -26,7 +26,8 @@ from anabranch.clients.streams.serdes import JSON, Serde
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.tasks import Output, State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Output, Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_graph import Subtopology
 from anabranch.protocol.records.record import Headers

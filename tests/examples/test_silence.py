@@ -10,7 +10,7 @@ from pathlib import Path
 from anabranch import Consumer
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.streams import Streams
-from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.task_state import State
 from anabranch.testing import TopologyTestDriver
 from examples.silence import SILENT_AFTER_MS, topology
 from tests.clients.streams.world import streams_world, until

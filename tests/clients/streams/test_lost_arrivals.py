@@ -15,7 +15,7 @@ from anabranch.clients.streams.changelog import MARK_HEADERS, arrived_mark, depa
 from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.clients.streams.task_effects import Effect, Follow, Open, Resume
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.task_state import State
 from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.records.record import Record
 from tests.clients.streams.test_task_machine import GROWN, ID, Instance, place

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.streams.streams import Streams
-from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.task_state import State
 from anabranch.cluster.in_process import Cluster
 from tests.clients.streams.world import World, counts, until
 

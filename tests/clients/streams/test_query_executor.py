@@ -34,7 +34,8 @@ from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.windows import (
     JoinWindows,

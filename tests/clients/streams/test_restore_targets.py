@@ -19,7 +19,8 @@ from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_effects import Seek
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Task
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.streams.changelog_records import logged, row
 from tests.clients.streams.world import counts

@@ -19,7 +19,7 @@ from anabranch.clients.streams.changelog import CONFIGS
 from anabranch.clients.streams.config import AT_LEAST_ONCE, GUARANTEES, RESET_NONE
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError
-from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.task_state import State
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2

@@ -26,7 +26,7 @@ from anabranch.clients.streams.subscription_info import (
     decode_subscription_info,
     encode_subscription_info,
 )
-from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from anabranch.protocol.consumer_protocol import decode_subscription

@@ -12,7 +12,8 @@ from anabranch.clients.streams.failures import SKIP, Failures
 from anabranch.clients.streams.serdes import TEXT
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
 from anabranch.clients.streams.windows import JoinWindows

@@ -22,7 +22,7 @@ from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, SKIP, RecordFa
 from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
-from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.hashing import murmur2

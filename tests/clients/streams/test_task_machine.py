@@ -26,7 +26,8 @@ from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_effects import Close, Commit, Effect, Follow, Open, Pause, Rejoin, Resume, Seek
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
-from anabranch.clients.streams.tasks import Output, State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Output, Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import KeyEpoch, Lineage

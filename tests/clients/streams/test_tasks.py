@@ -14,7 +14,8 @@ from anabranch.clients.streams.failures import SKIP, Failures, RecordFailed
 from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.tasks import Output, State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import Output, Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage

@@ -14,7 +14,8 @@ from anabranch.clients.streams.failures import SKIP, RecordFailed
 from anabranch.clients.streams.serdes import JSON
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.tasks import FIRED_MAX, State, Task
+from anabranch.clients.streams.task_state import State
+from anabranch.clients.streams.tasks import FIRED_MAX, Task
 from anabranch.clients.streams.timers import TaskTimers
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
