@@ -136,7 +136,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/streams/test_streams.py": (
         "an application is put together of them, and seen from outside",
-        "clients/streams/: changelog_reader committer task_inputs task_manager task_runner",
+        "clients/streams/: changelog_reader committer handover_writer task_inputs task_manager task_runner",
     ),
     "protocol/test_codec.py": (
         "the compiler's halves: what they write is compiled and held to Kafka's bytes",

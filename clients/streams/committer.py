@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from anabranch.clients.consumer.consumer import Consumer
@@ -23,22 +23,16 @@ from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.producer.transaction_errors import AbortableError, FatalError
-from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import (
     MARK_HEADERS,
-    Marks,
-    arrived_mark,
     changelog_topic,
-    departed_mark,
-    observed_time,
-    time_mark,
 )
+from anabranch.clients.streams.handover_writer import Delivery, HandoverWriter
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
 from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
-from anabranch.clients.streams.task_effects import Commit, Departure
+from anabranch.clients.streams.task_effects import Commit
 from anabranch.clients.streams.tasks import Output, Task
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.topic_partition import TopicPartition
 from anabranch.protocol.wire import ZERO_UUID
 
@@ -52,28 +46,6 @@ SLOW_S: Final = 1.0
 """How long a commit may take before its changelogs are looked up, and how often they then are."""
 MISSING_LOOKS: Final = 4
 """After so many lookups in a row without a topic it is deleted; a broker that has just started may not know it yet."""
-HANDOVER_KEYS: Final = 20_000
-"""Keys in one transaction: it has to end well before its timeout, and other keys wait for it."""
-
-
-@dataclass(slots=True)
-class Delivery:
-    """One store's keys for one other task, and their offsets in its changelog."""
-
-    store: str
-    subtopology: int
-    target: int
-    rows: dict[bytes, bytes]
-    receipts: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
-    mark: Mapping[bytes, bytes] = field(default_factory=dict)
-    """The marks of the complete delivery; empty before that."""
-    stayed: int = 0
-    """Number of keys that did not leave, in one of the deliveries of a store."""
-
-    @property
-    def offsets(self) -> list[int]:
-        """The offsets of the rows and of the mark after them."""
-        return [receipt.result().offset for receipt in self.receipts]
 
 
 @dataclass(slots=True)
@@ -115,6 +87,7 @@ class Committer:
         self._connect = connect
         self._consumer = consumer
         self._topics = topics
+        self._handovers = HandoverWriter(application_id, topics)
         self.exactly_once = exactly_once
         self._producer: Producer | None = None
         self._open = False
@@ -188,7 +161,7 @@ class Committer:
         try:
             producer = await self._begin()
             if self.exactly_once:
-                deliveries = await self._hand_over(producer, commit.departures)
+                deliveries = await self._handovers.write(producer, commit.departures)
                 written = await self._log_changes(producer, tasks)
                 if offsets:
                     await self._send_offsets(producer, offsets, commit.member)
@@ -345,51 +318,6 @@ class Committer:
         if before not in (None, known.topic_id):
             raise AbortableError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was deleted and created again")
 
-    async def _hand_over(self, producer: Producer, departures: Sequence[Departure]) -> list[Delivery]:
-        """Write leaving keys to their targets, and delete them here, in one transaction.
-
-        A transaction has a key limit. The marks come with the last keys; until then the rest is due.
-        """
-        deliveries: list[Delivery] = []
-        for departure in departures:
-            for name, store in departure.task.stores.items():
-                room = HANDOVER_KEYS - sum(len(delivery.rows) for delivery in deliveries)
-                if Marks.read(store.marks).departed < departure.opened.generation and room > 0:
-                    deliveries += await self._pass_on(producer, departure, name, room)
-        return deliveries
-
-    async def _pass_on(self, producer: Producer, departure: Departure, name: str, room: int) -> list[Delivery]:
-        """Hand over at most `room` keys of one store."""
-        task, opened, store = departure.task, departure.opened, departure.task.stores[name]
-        targets = state_handover.receivers(departure.lineage, opened)
-        topic = changelog_topic(self._application_id, name)
-        await self._topics.prepare(topic, 1 + max(targets))
-        await producer.wait_for_partitions(topic, 1 + max(targets))
-        record_key = task.subtopology.record_key
-        ways, kept = state_handover.leaving(
-            departure.lineage, opened, store.rows(), lambda key: murmur2(record_key(name, key)), room
-        )
-        deliveries = [Delivery(name, task.id.subtopology, target, rows) for target, rows in ways.items()]
-        for way in deliveries:
-            for key, row in way.rows.items():
-                store.put(key, None)
-                value, timestamp_ms = store.logged(row)
-                way.receipts.append(
-                    await producer.send(topic, value, key, partition=way.target, timestamp_ms=timestamp_ms)
-                )
-            if kept is not None:
-                way.mark = dict([arrived_mark(task.id.partition, opened.generation)])
-                if (stream_time_ms := observed_time(store.marks)) >= 0:
-                    way.mark |= dict([time_mark(task.id.partition, stream_time_ms)])
-                for key, mark in way.mark.items():
-                    way.receipts.append(
-                        await producer.send(topic, mark, key, partition=way.target, headers=MARK_HEADERS)
-                    )
-        if kept is not None:
-            store.marks.update([departed_mark(opened.generation)])
-            deliveries[0].stayed = kept
-        return deliveries
-
     async def _hand_over_apart(self, commit: Commit) -> list[Delivery]:
         """Hand over in transactions, although commits are not."""
         if not commit.departures:
@@ -397,7 +325,7 @@ class Committer:
         producer = await self._connect(f"{self._transactional_id}-handover")
         try:
             await producer.begin_transaction()
-            deliveries = await self._hand_over(producer, commit.departures)
+            deliveries = await self._handovers.write(producer, commit.departures)
             written = await self._log_changes(producer, commit.tasks)
             await self._send_offsets(producer, commit.offsets, commit.member)
             await self._end(producer)

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.streams.changelog_reader import ChangelogReader
-from anabranch.clients.streams.committer import Delivery
 from anabranch.clients.streams.failures import Failures
+from anabranch.clients.streams.handover_writer import Delivery
 from anabranch.clients.streams.state_directory import StateDirectory
 from anabranch.clients.streams.task_effects import Close, Effect, Follow, Open, Pause, Rejoin, Resume, Seek
 from anabranch.clients.streams.task_id import TaskId

@@ -16,7 +16,7 @@ import pytest
 
 from anabranch import Consumer, Producer
 from anabranch.clients.directory_lock import DirectoryInUse
-from anabranch.clients.streams import committer as committer_module
+from anabranch.clients.streams import handover_writer
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, SKIP, RecordFailed
 from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
@@ -50,7 +50,7 @@ async def test_state_is_restored_from_disk_or_changelog(guarantee: str, tmp_path
 async def test_state_moves_with_its_keys_through_resizes(
     guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer_module, "HANDOVER_KEYS", 30)  # several transactions each
+    monkeypatch.setattr(handover_writer, "HANDOVER_KEYS", 30)  # several transactions each
     async with streams_world(tmp_path) as world:
         await world.feed(2000)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
