@@ -120,7 +120,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/streams/test_task_machine.py": (
         "a hand-over that is due is part of what the machine decides to commit",
-        "clients/streams/: departures",
+        "clients/streams/: departures input_offsets",
     ),
     "clients/streams/test_stream.py": (
         "what a step does with records is seen in a topology",

@@ -27,6 +27,7 @@ from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.departures import Departures
+from anabranch.clients.streams.input_offsets import InputOffsets
 from anabranch.clients.streams.lost_arrivals import LostArrivals
 from anabranch.clients.streams.removed_tasks import RemovedTasks
 from anabranch.clients.streams.restore_targets import RestoreTargets
@@ -66,8 +67,7 @@ class TaskMachine:
         """Tasks that ran until an eager rebalance began."""
         self._expected: set[TaskId] = set()
         """Running tasks that will receive keys, and have to commit changes first."""
-        self._offsets: dict[TopicPartition, int] = {}
-        """The last committed offset, or the starting position."""
+        self._offsets = InputOffsets(self._inputs)
         self._parked = dict(parked)
         """Closed tasks with state here: the sums of their checkpoints."""
         self._given_up = False
@@ -130,7 +130,7 @@ class TaskMachine:
         """Stop the tasks of these partitions; their stores are kept up to date until the next assignment."""
         for partition in partitions:
             task = self.tasks.get(self.task_id(partition))
-            self._offsets.pop(partition, None)
+            self._offsets.forget(partition)
             if task is None:
                 continue
             if lost:
@@ -207,7 +207,7 @@ class TaskMachine:
             member = self.removed.member(view)
             leaving |= self._departures.observe(view, self.tasks.values())
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
-        offsets = self._uncommitted_positions(view, tasks, leaving)
+        offsets = self._offsets.uncommitted(view, tasks, leaving)
         self._committed_at = now
         self.commit_due = now + self._interval_s
         if not (offsets or departures or sent or any(task.changed for task in tasks)):
@@ -218,7 +218,7 @@ class TaskMachine:
     def on_committed(self, commit: Commit, now: float, *, handed_over: bool) -> list[Effect]:
         """Note that the commit succeeded."""
         self.committing = False
-        self._offsets.update(commit.offsets)
+        self._offsets.on_committed(commit.offsets)
         if not handed_over:
             return []
         self.commit_due = now  # a hand-over may exceed one transaction
@@ -239,7 +239,7 @@ class TaskMachine:
 
     def last_committed(self, partition: TopicPartition, stored: int | None) -> int | None:
         """Return where to read a partition again; `stored` is the group's offset. None if it was never read here."""
-        return self._offsets.get(partition) if stored is None else stored
+        return self._offsets.last_committed(partition) if stored is None else stored
 
     def give_up(self) -> None:
         """Stop committing: uncommitted work is void."""
@@ -273,20 +273,6 @@ class TaskMachine:
                 self._expected.discard(task.id)
                 task.catch_up()
         return [Follow()] if len(self._expected) < before else []
-
-    def _uncommitted_positions(
-        self, view: ConsumerView, tasks: Collection[Task], leaving: Collection[TaskId]
-    ) -> dict[TopicPartition, int]:
-        """Return uncommitted positions; all of tasks that hand over or called timers, because the group has to confirm
-        those: without offsets, nothing refuses the work of a task's former owner.
-
-        This includes all topics of a task: its next owner uses the existing ones, and one may be removed.
-        """
-        positions = {one: view.position(one) for task in tasks for one in self._inputs.present(view, task)}
-        several = {task.id for task in tasks if len(task.partitions) > 1 and task.changed}
-        fired = {task.id for task in tasks if task.fired}
-        agreed = {one for task in tasks if task.id in several.union(leaving, fired) for one in task.partitions}
-        return {one: at for one, at in positions.items() if at >= 0 and (at != self._offsets.get(one) or one in agreed)}
 
     # restoring
 
@@ -392,12 +378,7 @@ class TaskMachine:
         """Whether the input has positions, and thus every transaction of the previous owner is decided."""
         if task.id in self.removed:
             return self.removed.is_decided(task.id)
-        present = self._assigned_here(view, task.id)
-        known = bool(present) and all(view.position(one) >= 0 for one in present)
-        if known:
-            for one in present:
-                self._offsets.setdefault(one, view.position(one))
-        return known
+        return self._offsets.begin(view, self._assigned_here(view, task.id))
 
     def _assigned_here(self, view: ConsumerView, task: TaskId) -> list[TopicPartition]:
         mine = view.assignment()
