@@ -122,6 +122,8 @@ class Graph:
         """The sources, in the order in which the application named them."""
         self.repartitions: dict[str, Node] = {}
         """The sinks that write to topics of the application's own, by the names of these."""
+        self._readers: dict[Node, Node] = {}
+        """The sources that read what these write."""
 
     def add_source(self, topic: str, value: Serde, *, internal: bool = False) -> Node:
         """Add a source, and return it."""
@@ -154,13 +156,22 @@ class Graph:
         source = self.add_source(name, value, internal=True)
 
         def bind(context: Context, forward: Handler) -> Handler:
-            if any(step.left for step in _reachable(source)):
+            if self._has_left_join(source):
                 return forward
             return lambda key, value: None if key is None else forward(key, value)
 
         keyed = self.add(parent, Node(bind, label="repartition"))
-        self.repartitions[name] = self.add_sink(keyed, INTERNAL + name, value)
+        self.repartitions[name] = sink = self.add_sink(keyed, INTERNAL + name, value)
+        self._readers[sink] = source
         return source
+
+    def _has_left_join(self, source: Node) -> bool:
+        """Whether a left join follows, also behind further repartitions, as Kafka Streams looks for it."""
+        found = _reachable(source)
+        for node in found:
+            if node in self._readers:
+                found += [one for one in _reachable(self._readers[node]) if one not in found]
+        return any(node.left for node in found)
 
 
 def build(graph: Graph, application_id: str) -> Built:

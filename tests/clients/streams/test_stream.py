@@ -180,6 +180,16 @@ def test_repartition_leaves_out_records_without_a_key_unless_a_left_join_follows
     assert sent(topology, "out", ("in", None, 1), ("in", "k", 2)) == expected
 
 
+def test_repartition_passes_records_without_a_key_to_a_left_join_behind_another_repartition() -> None:
+    topology = Topology()
+    rows = topology.table("rows", value=JSON)
+    first = topology.stream("in", value=JSON).repartition("first", value=JSON)
+    first.to("out")
+    first.repartition("second", value=JSON).join(rows, lambda value, row: value, left=True).to("joined")
+    records = ("in", None, 1), ("in", "k", 2)
+    assert sent(topology, "out", *records) == sent(topology, "joined", *records) == [(None, 1), (b"k", 2)]
+
+
 def test_output_has_time_and_headers_of_its_input_unless_a_step_sets_others() -> None:
     def stamp(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
         assert context.headers == (("trace", b"1"),)
