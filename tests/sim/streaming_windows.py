@@ -4,7 +4,8 @@ The schedules are those of `streaming`. The application counts the records of ea
 ones and in sessions, and sends the result of each when it has closed. Some records are late. At the end a record from
 the far future closes all windows.
 With a long grace period no record is late: the results are then what follows from the input alone. With a short one,
-windows close all the time, some before their last record; then none may have a second result, or too many records.
+windows close all the time, some before their last record; then none may have a second result, or too many records,
+and each record is counted in its tumbling window, or sent as a late one, once.
 
     python -m tests.sim.streaming --windows [SEED] [--schedules 300]
 """
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from anabranch import Producer
+from anabranch.clients.streams.serdes import Serde
 from anabranch.clients.streams.topology import Topology
-from anabranch.clients.streams.windowed_aggregation import Emit
+from anabranch.clients.streams.windowed_aggregation import Emit, LateTopic
 from anabranch.clients.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Windowed
 from tests.sim.streaming import INPUT, OUTPUT, Feeder, Streaming
 
@@ -31,6 +33,10 @@ FAR_MS: Final = 100 * LONG_MS
 QUIET_S: Final = 5
 LATE: Final = 0.2
 LATE_MS: Final = 8000
+
+
+ONCE: Final = Serde(lambda value: b"1", lambda raw: raw)
+"""How a late record is sent: as a count of its key."""
 
 
 class TimedFeeder(Feeder):
@@ -74,6 +80,8 @@ class Windows(Streaming):
         self.sliding = SlidingWindows(rng.choice([20, 100, 300]), grace_ms=self.grace_ms)
         self.sessions = SessionWindows(rng.choice([50, 300, 1000]), grace_ms=self.grace_ms)
         self.results: dict[bytes, int] = {}
+        self.accounted: Counter[bytes] = Counter()
+        """The records of each key that a tumbling window has counted, or that came as late ones."""
         self.newest_s = 0.0
         """When the newest result was read."""
         for instance in self.instances:
@@ -84,7 +92,8 @@ class Windows(Streaming):
         topology = Topology()
         records = topology.stream(INPUT)
         for name, windows in self.kinds:
-            counts = records.windowed_by(windows, emit=Emit.ON_WINDOW_CLOSE).count(name)
+            late = LateTopic(OUTPUT, ONCE) if name == "tumbling" else None
+            counts = records.windowed_by(windows, emit=Emit.ON_WINDOW_CLOSE, late=late).count(name)
             counts.map(partial(named, name)).to(OUTPUT)
         return topology
 
@@ -109,10 +118,20 @@ class Windows(Streaming):
     def _complete(self, counted: Counter[bytes]) -> bool:
         if self.grace_ms == LONG_MS:
             return self._expected.keys() <= self.results.keys()
-        begun = all(any(one.startswith(b"tumbling %s@" % key) for one in self.results) for key in self.feeder.times_ms)
-        return begun and self.cluster.now() > self.newest_s + QUIET_S
+        return self.accounted == self.feeder.sent and self.cluster.now() > self.newest_s + QUIET_S
 
     def _judge(self, key: bytes, count: int, counted: Counter[bytes]) -> None:
+        kind, _, own = key.partition(b"@")[0].rpartition(b" ")
+        if kind in (b"tumbling", b""):
+            self.accounted[own] += count
+            if self.accounted[own] > self.feeder.sent[own]:
+                self.violations.append(f"{own.decode()} has more records in windows, or late, than were sent")
+        if not kind:
+            self.cluster.fired["late records"] += 1
+            self.newest_s = self.cluster.now()
+            if self.grace_ms == LONG_MS:
+                self.violations.append(f"{own.decode()} has a late record in spite of the long grace period")
+            return
         self.cluster.fired["windows closed"] += 1
         sent, name = self._expected[key], key.decode()
         if key in self.results:

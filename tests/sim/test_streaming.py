@@ -100,7 +100,8 @@ def test_timers_fire_once_each_through_crashes_and_resizes() -> None:
     [pytest.param(2, id="short grace period", marks=pytest.mark.costly), pytest.param(4, id="long grace period")],
 )
 def test_windows_close_once_with_all_their_records_through_crashes_and_resizes(seed: int) -> None:
-    """These find stream time that is forgotten or does not move, windows that are not indexed, or stay behind."""
+    """These find stream time that is forgotten or does not move, windows that are not indexed, or stay behind, and
+    closed sliding windows that are not marked; the first finds late records that are lost."""
     _, violations, happened = play(seed, kind="windows")
     assert not violations, f"python -m tests.sim.streaming --windows {seed}"
     assert happened["windows closed"] > 100 and happened["keys moved"]
