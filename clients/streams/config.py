@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.clients.security import SecurityArguments
+from anabranch.clients.streams.assignment_info import Host
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
 from anabranch.clients.streams.task_assignor import STRATEGIES
 from anabranch.protocol.file_paths import InvalidPath, path_inside
@@ -75,7 +76,7 @@ class StreamsConfig:
     probing_rebalance_interval_ms: int = 600000
     """How often to check whether copies are complete, and tasks can be moved to them."""
     application_server: str = ""
-    """HOST:PORT of this instance, for other instances."""
+    """HOST:PORT at which this instance answers queries, for other instances to name it."""
     client_tags: dict[str, str] = field(default_factory=dict)
     """The location of this instance, by tags such as zone and rack."""
     client_rack: str = ""
@@ -111,6 +112,10 @@ class StreamsConfig:
             raise ValueError(
                 f"changelog_auto_offset_reset is earliest or none, not {self.changelog_auto_offset_reset!r}"
             )
+        try:
+            Host.parse(self.application_server)
+        except ValueError as error:
+            raise ValueError(f"application_server: {error}") from None
         self._check_handlers()
 
     def _check_handlers(self) -> None:

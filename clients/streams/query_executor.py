@@ -73,9 +73,9 @@ class QueryExecutor:
 
     def execute(self, store: str, query: Query, *, stale: bool = False, value: Serde = JSON) -> QueryResult:
         """Return the rows of a store that are here. Raises ValueError for an unknown store, or another one's query."""
-        part = self.subtopology_of(store)
+        part = subtopology_with(self._built, store)
         _check_kind(part, store, query)
-        locations = self.locations(part)
+        locations = self._locations(part)
         if not locations.partitions:
             return QueryResult([], {}, [_no_metadata(part)])
         if not isinstance(query, RangeQuery) and query.key is not None:
@@ -98,21 +98,20 @@ class QueryExecutor:
 
     def metadata(self, store: str, key: bytes) -> KeyMetadata:
         """Return where the state of a key is. Raises ValueError for an unknown store."""
-        part = self.subtopology_of(store)
-        locations = self.locations(part)
+        part = subtopology_with(self._built, store)
+        locations = self._locations(part)
         partition = locations.partition_of(key) if locations.partitions else -1
         return KeyMetadata(partition, *self._hosts(part, partition))
 
-    def subtopology_of(self, store: str) -> Subtopology:
-        """Return the part of the topology that has a store. Raises ValueError."""
-        for part in self._built.subtopologies:
-            if store in part.stores:
-                return part
-        names = [name for part in self._built.subtopologies for name in part.stores]
-        raise ValueError(f"there is no store {store!r}; {suggest(store, names) if names else 'the topology has none'}")
+    def awaited(self, task: Task) -> str:
+        """Return which state a resize still moves to a task; empty if none."""
+        locations = self._locations(task.subtopology)
+        if task.id.partition >= locations.partitions:
+            return ""
+        reasons = (locations.awaited_by(task.id.partition, _marks(task, store)) for store in task.stores)
+        return next(filter(None, reasons), "")
 
-    def locations(self, part: Subtopology) -> KeyLocations:
-        """Return where keys are, as far as this instance knows."""
+    def _locations(self, part: Subtopology) -> KeyLocations:
         counts = [len(self._view.partitions_of(topic)) for topic in part.sources]
         return KeyLocations([self._view.lineage(topic) for topic in part.sources], min(counts))
 
@@ -175,6 +174,15 @@ class QueryExecutor:
             for hosted in (assigned.partitions_by_host, assigned.standby_partitions_by_host)
         )
         return (active[0] if active else ""), tuple(sorted(standby))
+
+
+def subtopology_with(built: Built, store: str) -> Subtopology:
+    """Return the part of the topology that has a store. Raises ValueError."""
+    for part in built.subtopologies:
+        if store in part.stores:
+            return part
+    names = [name for part in built.subtopologies for name in part.stores]
+    raise ValueError(f"there is no store {store!r}; {suggest(store, names) if names else 'the topology has none'}")
 
 
 def _place(store: str, partition: int) -> str:

@@ -338,9 +338,23 @@ class Streams:
         """
         return self._executor().metadata(store, key)
 
+    def awaited_state(self, task: TaskId) -> str:
+        """Return which state a resize still moves to a task of this instance.
+
+        Args:
+            task: Its id, one of `tasks`.
+
+        Returns:
+            The partitions that it comes from, as a sentence; empty if none is awaited.
+
+        Raises:
+            StreamsError: The instance does not run.
+        """
+        return self._executor().awaited(self.tasks[task])
+
     def _executor(self) -> QueryExecutor:
         if self._queries is None or self._work is None or self._work.done():
-            raise StreamsError("the instance does not run: query it between `start` and `stop`, and see `wait_failed`")
+            raise StreamsError("the instance does not run: query it between `start` and `stop`; `wait_failed` says why")
         return self._queries
 
     # processing

@@ -18,7 +18,7 @@ from typing import Final, Self
 from tests.documents.blocks import Block, Command
 from tests.documents.made import ROOT
 
-PORTS: Final = (*range(9092, 9097), *range(19092, 19097), 9190, 9464, 2181)
+PORTS: Final = (*range(9092, 9097), *range(19092, 19097), 9190, 9300, 9464, 2181)
 """The ports that pages name. Each is replaced by a free one, neighbours by neighbours."""
 PORT: Final = re.compile(rf"(?<![\w.])({'|'.join(map(str, PORTS))})(?!\w)")
 KEEPS_RUNNING: Final = re.compile(
@@ -27,7 +27,7 @@ KEEPS_RUNNING: Final = re.compile(
 READY: Final = {"streams": re.compile(r'\["running"')}
 SERVES: Final = re.compile(r"ready ")
 FIRST_PORT: Final = 10_000
-PLACES: Final = 376
+PLACES: Final = 352
 """For neighbours, one behind the other. Each worker of a run has every eighth, so no two take the same.
 
 They end below the ports of `anabranch.runtime.sockets.free_ports`.

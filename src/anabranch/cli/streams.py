@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
 import json
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from anabranch.cli import shared_options
 from anabranch.cli.remote import bootstrap, security
+from anabranch.protocol.host_port import connectable
 
 if TYPE_CHECKING:
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.topology import Topology
+    from anabranch.control.endpoint import ControlEndpoint
 
 SAY_EVERY_S: Final = 0.25
 
@@ -28,6 +33,8 @@ Examples:
   anabranch streams examples/flights.py:topology --application-id flights --state-dir /tmp/one
   anabranch streams my.module:topology --application-id app --state-dir /var/app --config num_standby_replicas=1
   anabranch streams app.py:topology --application-id app --state-dir one --config processing_guarantee=at_least_once
+  anabranch streams app.py:topology --application-id app --state-dir one --control 127.0.0.1:9300
+  curl 'http://127.0.0.1:9300/v1/stores/counts?key=home'
 """,
 )
 @click.argument("topology")
@@ -47,9 +54,25 @@ Examples:
     metavar="NAME=VALUE",
     help="Any setting of anabranch.clients.streams.config.",
 )
+@click.option(
+    "--control",
+    metavar="HOST:PORT",
+    help="Serve queries of this instance's state over HTTP at this address, which is its application_server for the "
+    "others unless --config sets that. Port 0: a free one.",
+)
+@shared_options.CONTROL_TOKEN
+@shared_options.CONTROL_CERTIFICATE
 @click.option("--log-level", default="warning", show_default=True, help="debug, info, warning or error.")
 def command(
-    topology: str, bootstrap: str, application_id: str, state_dir: Path, settings: tuple[str, ...], log_level: str
+    topology: str,
+    bootstrap: str,
+    application_id: str,
+    state_dir: Path,
+    settings: tuple[str, ...],
+    control: str | None,
+    control_token: str | None,
+    control_certificate: str | None,
+    log_level: str,
 ) -> None:
     """Run one instance of TOPOLOGY (FILE.py:NAME or MODULE:NAME); start more of them to share the work.
 
@@ -64,6 +87,8 @@ def command(
     if importlib.util.find_spec("lmdb") is None:
         raise click.ClickException("stores need LMDB: pip install 'anabranch[streams]'")
     try:
+        found = load_topology(topology)
+        found.build(application_id)
         config = StreamsConfig(
             application_id=application_id,
             bootstrap_servers=bootstrap,
@@ -71,12 +96,13 @@ def command(
             security=security(),
             **_parse(settings),
         )
-        found = load_topology(topology)
-        found.build(application_id)
+        endpoint = _open_endpoint(control, control_token, control_certificate, config.application_server)
+        if endpoint is not None and not config.application_server:
+            config = dataclasses.replace(config, application_server=endpoint.url.partition("://")[2])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     try:
-        run(lambda: _work(found, config), log_level=log_level)
+        run(lambda: _work(found, config, endpoint), log_level=log_level)
     except (RecordFailed, StreamsError) as error:
         raise click.ClickException(str(error)) from error.__cause__
     except DirectoryInUse as error:
@@ -122,15 +148,35 @@ def _parse(settings: tuple[str, ...]) -> dict[str, Any]:
     return parsed
 
 
-async def _work(topology: Topology, config: Any) -> None:
+def _open_endpoint(
+    address: str | None, token: str | None, certificate: str | None, application_server: str
+) -> ControlEndpoint | None:
+    """Listen for queries, if an address is given. Raises UsageError, ClickException."""
+    from anabranch.cli.start_errors import cannot_start
+    from anabranch.control.endpoint import Address, make_control_endpoint
+
+    if address is not None and not application_server:
+        host = Address.parse(address).host
+        if connectable(host) != host:
+            raise click.UsageError(
+                f"--control {address} listens on all addresses: write the one that other instances and clients use, as "
+                "--config application_server=HOST:PORT"
+            )
+    try:
+        return make_control_endpoint(address, token, certificate=certificate)
+    except OSError as error:
+        raise click.ClickException(cannot_start(error)) from None
+
+
+async def _work(topology: Topology, config: Any, endpoint: ControlEndpoint | None) -> None:
     import asyncio
 
     from anabranch.clients.streams.streams import Streams
     from anabranch.runtime.runner import StopSignal
 
     stop = StopSignal()
-    async with Streams(topology, config) as streams:
-        _say("started", process=streams.process_id.hex())
+    async with Streams(topology, config) as streams, _serving(streams, endpoint):
+        _say("started", process=streams.process_id.hex(), **({} if endpoint is None else {"control": endpoint.url}))
         talking = asyncio.create_task(_talk(streams))
         try:
             await stop.wait(streams.wait_failed())
@@ -138,6 +184,15 @@ async def _work(topology: Topology, config: Any) -> None:
             talking.cancel()
             await asyncio.gather(talking, return_exceptions=True)
     _say("stopped")
+
+
+def _serving(streams: Streams, endpoint: ControlEndpoint | None) -> AbstractAsyncContextManager[None]:
+    if endpoint is None:
+        return contextlib.nullcontext()
+    from anabranch.control.events import Events
+    from anabranch.control.instance_routes import INSTANCE_ROUTES, ControlledInstance
+
+    return endpoint.serve(ControlledInstance(streams, Events()), lambda: INSTANCE_ROUTES)
 
 
 async def _talk(streams: Streams) -> None:

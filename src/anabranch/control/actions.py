@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from anabranch.clock.process import CannotFreeze
 from anabranch.control import state
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 class ActionRefused(Exception):
     """The action is impossible now; the message says why."""
+
+    details: Mapping[str, Any] = MappingProxyType({})
+    """Fields of the response beside `error`."""
 
 
 class UnknownNode(ActionRefused):

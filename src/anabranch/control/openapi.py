@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
@@ -38,6 +38,7 @@ PATH_WORDS: Final[Mapping[str, tuple[type, str]]] = {
     "client": (str, "a client id or client instance id"),
     "story": (str, "the story's name"),
     "question": (int, "the number of the question"),
+    "store": (str, "the name of the store"),
 }
 TAGS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "nodes": ("Kill, stop, start and freeze nodes, and their ZooKeeper sessions.", ("nodes",)),
@@ -53,6 +54,7 @@ TAGS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "journal": ("The last requests with their responses.", ("journal",)),
     "telemetry": ("The metrics that clients push (KIP-714).", ("telemetry",)),
     "dashboard": ("The rows that the dashboard shows, and ZooKeeper's tree.", ("watch", "history", "zookeeper")),
+    "streams": ("The tasks of a Streams instance, and queries of its stores.", ("tasks", "stores")),
     "tour": ("Stories that drive the cluster step by step.", ("tour",)),
 }
 """Tag -> its meaning, and the beginnings of its paths."""
@@ -64,11 +66,12 @@ ERROR: Final[Schema] = {
 }
 
 
-def document(routes: Iterable[Route], version: str, url: str = DEFAULT_URL) -> Schema:
+def document(routes: Collection[Route], version: str, url: str = DEFAULT_URL) -> Schema:
     """Build an OpenAPI 3.1 document for the control plane at a URL."""
     schemas = route_schemas()
     schemas.components["Error"] = ERROR
     paths: dict[str, dict[str, Any]] = {}
+    used = {tag_of(route.path) for route in routes}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     return {
@@ -80,7 +83,7 @@ def document(routes: Iterable[Route], version: str, url: str = DEFAULT_URL) -> S
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": url}],
-        "tags": [{"name": name, "description": meaning} for name, (meaning, _) in TAGS.items()],
+        "tags": [{"name": name, "description": meaning} for name, (meaning, _) in TAGS.items() if name in used],
         "security": [{}, {"token": []}],
         "paths": paths,
         "components": {

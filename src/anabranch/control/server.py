@@ -176,7 +176,8 @@ class ControlServer:
             return _refusal(error.status, error.text or error.reason, error.headers.get("Allow", ""))
         except tuple(STATUS) as error:
             status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
-            return _refusal(status, str(error) or type(error).__name__)
+            details = error.details if isinstance(error, ActionRefused) else {}
+            return _refusal(status, str(error) or type(error).__name__, details=details)
         except Exception:
             log.exception("bug in the control plane: %s %s", request.method, request.path)
             return _refusal(500, "a bug; see the log")
@@ -325,9 +326,10 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def _refusal(status: int, reason: str, allow: str = "") -> web.Response:
+def _refusal(status: int, reason: str, allow: str = "", details: Mapping[str, Any] | None = None) -> web.Response:
     headers = {"Allow": allow} if allow else {}
-    return web.json_response({"error": reason[:REASON_CHARS_MAX]}, status=status, headers=headers)
+    row = {"error": reason[:REASON_CHARS_MAX], **(details or {})}
+    return web.json_response(row, status=status, headers=headers)
 
 
 async def _content(request: web.Request, bytes_max: int) -> bytes:

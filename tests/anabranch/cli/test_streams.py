@@ -36,3 +36,12 @@ def test_invalid_topologies_are_refused(tmp_path: Path) -> None:
     assert "NAME=VALUE" in invoke(good, "--set", "commit_interval_ms")
     assert "processing_guarantee" in invoke(good, "--set", "processing_guarantee=maybe")
     assert "is not a topology" in invoke("examples/flights.py:other")
+
+
+def test_control_addresses_that_others_cannot_use_are_refused() -> None:
+    good = "examples/flights.py:topology"
+    assert "--config application_server=HOST:PORT" in invoke(good, "--control", "0.0.0.0:0")
+    assert "--control takes HOST:PORT" in invoke(good, "--control", "nowhere")
+    assert "needs --control-token" in invoke(good, "--control", "192.0.2.1:0")
+    assert "--control-certificate needs --control" in invoke(good, "--control-certificate", "server.pem")
+    assert "is not host:port" in invoke(good, "--control", "127.0.0.1:0", "--config", "application_server=nowhere")

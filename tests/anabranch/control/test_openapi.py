@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from anabranch.control.instance_routes import INSTANCE_ROUTES
 from anabranch.control.openapi import FILE, JSON, TAGS, document, examples, operation_id, response_type, tag_of
 from anabranch.control.routes import ROUTES
 from anabranch.control.wait_conditions import WORDS
@@ -124,7 +125,8 @@ def test_wait_and_journal_words_are_parameters() -> None:
 
 def test_each_path_has_its_most_specific_tag() -> None:
     assert tag_of("/v1/state") == "cluster" and tag_of("/v1/state/snapshots") == "snapshots"
-    assert {tag for one in operations().values() for tag in one["tags"]} == set(TAGS)
+    assert {tag_of(route.path) for route in (*ROUTES, *INSTANCE_ROUTES)} == set(TAGS)
+    assert {one["name"] for one in told()["tags"]} == set(TAGS) - {"streams"}
 
 
 def test_document_is_valid_openapi() -> None:

@@ -22,6 +22,8 @@ def config(**settings: Any) -> StreamsConfig:
         ({"rack_aware_assignment_strategy": "x"}, "rack_aware_assignment_strategy is one of"),
         ({"rebalance_protocol": "lazy"}, "eager or cooperative, not 'lazy'"),
         ({"changelog_auto_offset_reset": "latest"}, "earliest or none, not 'latest'"),
+        ({"application_server": "nowhere"}, "application_server: 'nowhere' is not host:port"),
+        ({"application_server": ":80"}, "application_server: ':80' is not host:port"),
         ({"processing_handler": "ignore"}, "processing_handler is one of .*'ignore'"),
         ({"deserialization_handler": "ignore"}, "deserialization_handler is one of"),
         ({"processing_handler": "dead-letter"}, "if, and only if"),
