@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -15,6 +16,12 @@ from anabranch.broker.authentication.listener_security import MECHANISMS
 from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.dispatch.dispatcher import HANDLERS
 from anabranch.cli.main import cli
+from anabranch.clients.streams import windows
+from anabranch.clients.streams.config import StreamsConfig
+from anabranch.clients.streams.stream import Stream, Table
+from anabranch.clients.streams.streams import Streams
+from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.windows import TimeWindows
 from anabranch.control.routes import ROUTES
 from tests.documents.made import ROOT
 
@@ -45,6 +52,12 @@ FOUND: Final[dict[str, Callable[[], object]]] = {
     "Kerberos (GSSAPI)": lambda: "GSSAPI" in MECHANISMS,
     "Connect and MirrorMaker": lambda: [name for name in commands() if re.search("connect|mirror", name)],
     "a schema registry": lambda: routes("subjects") + routes("schemas") + sorted(commands() & {"schemas", "registry"}),
+    "sliding windows, foreign-key joins, global tables and versioned stores": lambda: [
+        name
+        for kind in (Topology, Stream, Table, windows)
+        for name in dir(kind)
+        if re.search("sliding|foreign|global|version", name, re.IGNORECASE)
+    ],
     "splits and merges by load": lambda: [name for name in effective("reshard.") if re.search("auto|load", name)],
 }
 """What would be found here if the line of the first table were wrong."""
@@ -94,6 +107,22 @@ def test_each_command_class_and_target_of_the_page_exists() -> None:
             assert words[1] in targets, name
         else:
             assert name in exported, name
+
+
+def test_each_name_of_a_streams_application_exists() -> None:
+    rows = list(table("Streams applications"))
+    known = {*anabranch.__all__, *anabranch.testing.__all__, *(f"anabranch {name}" for name in commands())}
+    known |= {field.name for kind in (StreamsConfig, TimeWindows) for field in dataclasses.fields(kind)}
+    known |= {name for kind in (Streams, Topology, Stream, Table) for name in dir(kind)}
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row[1])}
+    assert len(named) > 12 and named <= known, named - known
+
+
+def test_each_feature_of_streams_applications_has_a_cell_for_each_library() -> None:
+    rows = list(table("Streams applications"))
+    assert [row[0] for row in rows if len(row) != 5 or not all(row)] == []
+    without = {row[0]: row[1] for row in rows if row[1].startswith("none")}
+    assert all(":" in cell for cell in without.values()), "a cell without the feature says what to do instead"
 
 
 def test_each_claim_about_this_project_names_a_command_a_class_or_a_page() -> None:
