@@ -13,6 +13,7 @@ from typing import Any
 
 from anabranch.clients import group_offsets
 from anabranch.clients.network import Network
+from anabranch.clients.streams_members import application_server, tasks_of_member, tasks_text
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -49,7 +50,9 @@ class Member:
     epoch: int | None = None
     """The member epoch, if the broker assigns."""
     tasks: str = ""
-    """The tasks of a member of a streams group."""
+    """The tasks of a member of a Streams application, by their roles."""
+    application_server: str = ""
+    """HOST:PORT at which such a member answers queries, if it says so."""
 
     def __str__(self) -> str:
         return f"{self.client_id}{self.host}"
@@ -135,6 +138,8 @@ async def describe_group(network: Network, group_id: str) -> Group:
             one.client_host,
             assigned_partitions(one.member_assignment),
             one.holds_gates,
+            tasks=tasks_text(tasks_of_member(row.protocol_data, one.member_assignment)),
+            application_server=application_server(row.protocol_data, one.member_metadata),
         )
         for one in row.members
     )

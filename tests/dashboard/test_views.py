@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from anabranch.control.client import ControlClient
@@ -169,3 +173,26 @@ def test_empty_cluster_login_and_lost_connection(browser: Page) -> None:
         )
         page.see("nav .foot", "live")
         page.gone(".banner.bad")
+
+
+@pytest.mark.costly
+def test_tasks_of_a_streams_application_are_shown(browser: Page, tmp_path: Path) -> None:
+    up = ("-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0")
+    with elsewhere(*up) as url:
+        control = ControlClient(url)
+        for topic in ("clicks", "counts"):
+            control.ask("POST", "/v1/topics", {"topic": topic, "partitions": 2})
+        (node,) = control.ask("GET", "/v1/nodes")
+        words = ["streams", "examples/counts.py:topology", "--bootstrap-server", f"127.0.0.1:{node['port']}"]
+        instance = [*words, "--application-id", "app", "--state-dir", str(tmp_path)]
+        with subprocess.Popen(
+            [sys.executable, "-m", "anabranch.cli.main", *instance], stdout=subprocess.DEVNULL
+        ) as app:
+            try:
+                page = browser.at(url)
+                page.open()
+                page.go("groups")
+                page.see(".member .who small", "active 0: 0, 1")
+                assert page.accessibility() == []
+            finally:
+                app.terminate()

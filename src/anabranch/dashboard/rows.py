@@ -75,6 +75,7 @@ class DashboardMember(TypedDict):
     instance: str | None
     client: Annotated[str, "its client id"]
     owns: Annotated[dict[str, list[int]], "topic -> its partitions"]
+    tasks: Annotated[dict[str, list[int]], "role and subtopology of its Streams tasks -> their partitions"]
 
 
 class DashboardGroup(TypedDict):

@@ -90,6 +90,7 @@ class GroupStanding:
                     "epoch": one.epoch,
                     "partitions": [str(partition) for partition in one.partitions],
                     "tasks": one.tasks or None,
+                    "application_server": one.application_server or None,
                 }
                 for one in group.members
             ],
@@ -109,11 +110,13 @@ class GroupStanding:
 
 
 def member_line(member: Member) -> str:
-    """Return a member as a line of text; empty if it has no member epoch."""
-    if member.epoch is None:
+    """Return a member as a line of text; empty if the lines of partitions say it all: no member epoch, no tasks."""
+    if member.epoch is None and not member.tasks:
         return ""
+    epoch = "" if member.epoch is None else f"epoch {member.epoch}  "
     has = member.tasks or " ".join(map(str, member.partitions)) or "nothing"
-    return f"{member!s:<32} epoch {member.epoch}  has {has}"
+    queries = f"  queries at {member.application_server}" if member.application_server else ""
+    return f"{member!s:<32} {epoch}has {has}{queries}"
 
 
 def withheld_lines(group: Group) -> Iterator[str]:

@@ -8,9 +8,10 @@ import json
 import time
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, Streams, StreamsConfig
 from anabranch.control import state
 from anabranch.dashboard import feed as module
 from anabranch.dashboard.collectors.cluster_rows import ClusterRows
@@ -18,9 +19,11 @@ from anabranch.dashboard.feed import Feed
 from anabranch.dashboard.state_delta import StateDelta
 from anabranch.dashboard.traffic import TimedDispatcher
 from anabranch.faults.rule import Rule
+from anabranch.inspect.group_lag import standing
 from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 from tests.broker.coordinators.streams_groups.world import subtopology
 from tests.broker.serving import until
+from tests.clients.streams.world import counts
 
 
 class Page:
@@ -133,6 +136,24 @@ async def test_tasks_of_streams_group_are_shown() -> None:
         assert (member["id"], member["owns"]) == ("thread", {"active 0": [0, 1]})
         (row,) = state.groups(cluster)
         assert (row["group"], row["state"], row["generation"], row["members"]) == ("app", "Stable", 2, ["thread"])
+
+
+async def test_tasks_of_streams_instances_are_shown(tmp_path: Path) -> None:
+    async with watched(1) as (cluster, _, page), Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name=name, partitions=2) for name in ("in", "out")])
+        await admin.wait_for_topic("in")
+        config = StreamsConfig(
+            application_id="app",
+            bootstrap_servers=cluster.bootstrap_servers,
+            state_dir=tmp_path,
+            application_server="one:80",
+        )
+        async with Streams(counts(), config):
+            await page.until(lambda rows: rows["group/app"]["state"] == "Stable")
+            (member,) = page.rows["group/app"]["members"]
+            assert (member["owns"], member["tasks"]) == ({"in": [0, 1]}, {"active 0": [0, 1]})
+            lines = list((await standing(admin, "app")).lines())
+            assert lines[-1].endswith("has active 0_0 0_1  queries at one:80")
 
 
 async def test_dead_and_suspended_nodes_are_shown() -> None:

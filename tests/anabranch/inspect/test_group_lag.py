@@ -50,7 +50,15 @@ def test_group_is_printed_as_text_or_json() -> None:
     assert row["lag"] == 1800
     assert (row["type"], row["epoch"]) == ("classic", None)
     assert row["members"] == [
-        {"member": "m-1", "client": "app", "host": "/10.0.0.1", "epoch": None, "partitions": ["t-0"], "tasks": None}
+        {
+            "member": "m-1",
+            "client": "app",
+            "host": "/10.0.0.1",
+            "epoch": None,
+            "partitions": ["t-0"],
+            "tasks": None,
+            "application_server": None,
+        }
     ]
     assert row["partitions"][1] == {
         "topic": "t",
@@ -60,6 +68,18 @@ def test_group_is_printed_as_text_or_json() -> None:
         "lag": 1500,
         "owner": None,
     }
+
+
+def test_instance_of_a_streams_application_has_tasks_and_an_address() -> None:
+    members = tuple(
+        Member(name, name, "/10.0.0.1", (), tasks=tasks, application_server=server)
+        for name, tasks, server in (("one", "active 0_0 0_1", "one:80"), ("two", "standby 0_0", ""), ("idle", "", ""))
+    )
+    standing = GroupStanding(Group("g", "Stable", "stream", members), {})
+    assert list(standing.lines())[1:] == [
+        "  member one/10.0.0.1                     has active 0_0 0_1  queries at one:80",
+        "  member two/10.0.0.1                     has standby 0_0",
+    ]
 
 
 def test_share_group_has_start_offsets_and_many_owners() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
+from anabranch.clients.streams_members import tasks_by_subtopology, tasks_of_member
 from anabranch.dashboard.collectors.shared_standings import shared_standings
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError
@@ -91,7 +92,9 @@ class GroupCollector:
                 "generation": group.generation,
                 "protocol": group.protocol,
                 "leader": group.members.leader_id,
-                "members": [_member(one) for one in sorted(group.members, key=lambda one: one.member_id)],
+                "members": [
+                    _member(one, group.protocol) for one in sorted(group.members, key=lambda one: one.member_id)
+                ],
             }
         before = sheet.rows.get(f"group/{name}", {"state": "", "generation": -1})
         if self._looked and (before["state"], before["generation"]) != (row["state"], row["generation"]):
@@ -114,22 +117,23 @@ def _id(one: Assigned | ShareMember | StreamsMember) -> str:
     return one.member_id
 
 
-def _member(one: Member) -> dict[str, Any]:
+def _member(one: Member, protocol: str | None) -> dict[str, Any]:
     try:
         assigned = decode_assignment(one.assignment).assigned_partitions
     except DecodeError:
         assigned = []
     owns = {part.topic: sorted(part.partitions) for part in assigned}
-    return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns}
+    tasks = tasks_by_subtopology(tasks_of_member(protocol, one.assignment))
+    return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns, "tasks": tasks}
 
 
 def _dealt(one: StreamsMember) -> dict[str, Any]:
     """A member of a streams group, with its tasks by subtopology."""
     owns = {f"{role.value} {name}": sorted(indexes) for (role, name), indexes in one.assigned.items()}
-    return {"id": one.member_id, "instance": None, "client": one.client_id, "owns": owns}
+    return {"id": one.member_id, "instance": None, "client": one.client_id, "owns": owns, "tasks": {}}
 
 
 def _member_row(one: Assigned | ShareMember, name_of: Callable[[bytes], str | None]) -> dict[str, Any]:
     owns = {name_of(topic_id) or topic_id.hex(): sorted(one.assigned[topic_id]) for topic_id in sorted(one.assigned)}
     instance = getattr(one, "instance_id", None)
-    return {"id": one.member_id, "instance": instance, "client": one.client_id, "owns": owns}
+    return {"id": one.member_id, "instance": instance, "client": one.client_id, "owns": owns, "tasks": {}}

@@ -35,10 +35,15 @@ function Group({ one, gates, onReset }) {
   const idle = !one.members.length;
   return html`<${Panel} title=${one.group} side=${html`<${Pill} kind=${KINDS[one.state] ?? "warn"}>${one.state}<//><span>generation ${number(one.generation)}</span>${one.protocol && html`<span>${one.protocol}</span>`}<span>coordinator <${Node} id=${one.coordinator} /></span><span>${total ? html`<b style="color:var(--warn)">${number(total)}</b> behind` : "not behind"}</span>${one.protocol === "share" ? null : html`<button class="small" aria-label=${`Reset offsets of ${one.group}`} onClick=${onReset}>Reset offsets…</button>`}`}>
     ${idle && html`<p class="muted">No members. ${Object.keys(commits).length ? `It has committed offsets of ${Object.keys(commits).join(", ")}.` : ""}</p>`}
-    ${one.members.map((member) => html`<div class="member" key=${member.id}><div class="who"><b title=${member.id}>${member.instance || member.client}</b><small>${member.id === one.leader ? "leads; " : ""}${plural(Object.values(member.owns).reduce((sum, list) => sum + list.length, 0), "partition")}</small></div>
+    ${one.members.map((member) => html`<div class="member" key=${member.id}><div class="who"><b title=${member.id}>${member.instance || member.client}</b><small>${member.id === one.leader ? "leads; " : ""}${plural(Object.values(member.owns).reduce((sum, list) => sum + list.length, 0), "partition")}${tasksOf(member)}</small></div>
       <div class="tiles">${tiles(member, commits, gates)}</div></div>`)}
     ${one.withheld?.length > 0 && html`<div class="gates">${one.withheld.slice(0, 20).map(([topic, index, reason]) => html`<div class="gate" key=${`${topic}-${index}`}><${Bars} /><div><b>${topic}-${index}</b> is withheld from members that hold no gates: ${reason}</div></div>`)}</div>`}
     ${gates.length > 0 && html`<div class="gates">${gates.slice(0, 20).map((gate) => html`<${Gate} key=${`${gate.topic}-${gate.partition}`} gate=${gate} />`)}</div>`}<//>`;
+}
+
+// The tasks of an instance of a Streams application: "active 0: 0, 1".
+function tasksOf(member) {
+  return Object.entries(member.tasks || {}).map(([role, list]) => html`<br key=${role} />${role}: ${list.join(", ")}`);
 }
 
 function tiles(member, commits, gates) {
