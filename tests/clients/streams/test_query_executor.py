@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -384,6 +385,20 @@ class Watch:
 
 def is_count(result: QueryResult, count: int) -> bool:
     return result.row is not None and result.row.value == count
+
+
+async def test_keys_behind_a_repartition_are_where_that_topic_has_them(tmp_path: Path) -> None:
+    application = Topology()
+    changed = application.stream("in").select_key(lambda key, value: key.removeprefix(b"key-"))
+    changed.repartition("changed").count("counts").to("out")
+    async with streams_world(tmp_path, topics=("out",)) as world:
+        await world.topics("in", partitions=3)
+        await world.feed(300)
+        world.expected = Counter({key.removeprefix(b"key-"): count for key, count in world.expected.items()})
+        async with world.instance(application) as one:
+            await world.counted(one)
+            await until(lambda: are_whole(world, {"": one}), "every key is committed")
+            assert all(is_count(one.query("counts", KeyQuery(key)), count) for key, count in world.expected.items())
 
 
 async def test_standby_answers_with_its_lag_and_becomes_the_owner(tmp_path: Path) -> None:
