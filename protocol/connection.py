@@ -66,12 +66,11 @@ _pack_int16 = struct.Struct(">h").pack
 _pack_length = struct.Struct(">i").pack
 
 
-class ServerConnection:
-    """The server side of one client connection."""
+class ServerConnection(FrameReader):
+    """The server side of one client connection: a reader whose frames are requests."""
 
     __slots__ = (
-        "_behind", "_behind_bytes", "_decode", "_entries_max", "_frames", "_open", "_open_bytes", "_served",
-        "_served_to",
+        "_behind", "_decode", "_entries_max", "_open", "_open_bytes", "_served", "_served_to", "unanswered_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -86,20 +85,21 @@ class ServerConnection:
 
         `landing`: see `FrameReader`.
         """
+        super().__init__(frame_bytes_max, landing)
         self._served = served
         self._served_to = served_to
         self._entries_max = entries_max
-        self._frames = FrameReader(frame_bytes_max, landing)
         self._open: DecodedRequest | None = None
         self._open_bytes = 0
         self._behind: list[tuple[DecodedRequest, int]] = []
-        self._behind_bytes = 0
+        self.unanswered_bytes = 0
+        """The bytes of the requests that were returned and not yet answered."""
         self._decode: Callable[[bytes, Mapping[int, tuple[int, int]], int], DecodedRequest] = decode_request
 
     def restrict(self, frame_bytes_max: int) -> None:
         """Decode only requests allowed before the login, in frames up to this size."""
         self._decode = decode_before_login
-        self._frames.frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
 
     def expect_tokens(self) -> None:
         """Read frames as bare tokens from now on, after version 0 of SaslHandshake."""
@@ -108,55 +108,30 @@ class ServerConnection:
     def release(self, frame_bytes_max: int) -> None:
         """Decode all served requests, after the login."""
         self._decode = decode_request
-        self._frames.frame_bytes_max = frame_bytes_max
-
-    @property
-    def buffered(self) -> int:
-        """Bytes received and not yet returned: stop reading when there are too many."""
-        return self._frames.buffered
+        self.frame_bytes_max = frame_bytes_max
 
     @property
     def held_bytes(self) -> int:
         """Bytes received and not yet answered."""
-        return self._frames.buffered + self._open_bytes + self._behind_bytes
-
-    @property
-    def missing(self) -> int:
-        """The number of missing bytes of the next request."""
-        return self._frames.missing
+        return self.buffered + self.unanswered_bytes
 
     @property
     def open(self) -> DecodedRequest | None:
         """The request that waits for its response."""
         return self._open
 
-    def receive(self, data: Buffer) -> None:
-        """Add bytes from the peer."""
-        self._frames.feed(data)
-
-    def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Return the buffer for the transport's next bytes (`asyncio.BufferedProtocol`)."""
-        return self._frames.get_buffer(size_hint)
-
-    def buffer_updated(self, count: int) -> int:
-        """Add `count` bytes that the transport wrote. Returns how many are received and not yet answered."""
-        return self._frames.buffer_updated(count) + self._open_bytes + self._behind_bytes
-
-    def give_back(self) -> bytes:
-        """Return all bytes received and not yet returned."""
-        return self._frames.give_back()
-
     def next_request(self) -> DecodedRequest | None:
         """Return the next request; None while one is open or bytes are missing. Raises DecodeError.
 
         An ApiVersions request of an unknown version has `body` None and `version` 0: answer it with None.
         """
-        if self._open is not None:
+        if self._open is not None or not self.buffered:
             return None
-        frame = self._frames.next_frame()
+        frame = self.next_frame()
         if frame is None:
             return None
         self._open_bytes = len(frame)
+        self.unanswered_bytes += len(frame)
         self._open = self._decode(frame, self._served, self._entries_max)
         return self._open
 
@@ -166,24 +141,24 @@ class ServerConnection:
         None if it is another request, or bytes are missing. Raises DecodeError.
         """
         assert self._open is not None, "no request is open"
-        frame = self._frames.next_frame() if self._frames.is_next(PRODUCE_HEAD) else None
+        frame = self.next_frame() if self.is_next(PRODUCE_HEAD) else None
         if frame is None:
             return None
         request = self._decode(frame, self._served, self._entries_max)
         self._behind.append((request, len(frame)))
-        self._behind_bytes += len(frame)
+        self.unanswered_bytes += len(frame)
         return request
 
     def answer(self, response: Any | None) -> list[Buffer]:
         """Return the bytes of the open request's response; none for None, the response to Produce with acks=0."""
-        request, self._open, self._open_bytes = self._open, None, 0
+        request, self._open = self._open, None
         assert request is not None, "an answer without a request"
+        self.unanswered_bytes -= self._open_bytes
         if self._behind:
             self._open, self._open_bytes = self._behind.pop(0)
-            self._behind_bytes -= self._open_bytes
         if request.api.key == API_VERSIONS:
             response = self._serve_versions(request, response)
-        elif is_token(request):
+        elif request.version == BARE_TOKEN:
             return [] if response is None else [_pack_length(len(response)) + response]
         return [] if response is None else encode_response(request, response)
 

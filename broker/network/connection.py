@@ -146,7 +146,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Process the received bytes, or leave them to the serving task; stop reading when that cannot keep up."""
         core = self._core
-        held_bytes = core.buffer_updated(nbytes)
+        held_bytes = core.buffer_updated(nbytes) + core.unanswered_bytes
         server = self._server
         server.received_bytes += nbytes
         if held_bytes > FREE_BYTES or self.held_bytes:
@@ -544,7 +544,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         self._server.sent_bytes += size_bytes
         if size_bytes <= PIECE_BYTES and not self._unsent.size_bytes:
-            self._transport.writelines(answers)
+            if len(answers) == 1:
+                self._transport.write(answers[0])
+            else:
+                self._transport.writelines(answers)
             return
         self._unsent.add(answers, size_bytes)
         self._write_unsent()

@@ -61,7 +61,7 @@ async def serve(answer: Answer, served: dict[int, tuple[int, int]] | None = None
         core = ServerConnection(versions)
         try:
             while data := await reader.read(65536):
-                core.receive(data)
+                core.feed(data)
                 while (request := core.next_request()) is not None:
                     peer.seen.append(request)
                     peer.arrived.set()

@@ -90,7 +90,7 @@ class FakeBroker:
         connection = ServerConnection(SERVED)
         try:
             while data := await reader.read(65536):
-                connection.receive(data)
+                connection.feed(data)
                 while (request := connection.next_request()) is not None:
                     if not isinstance(request.body, ApiVersionsRequest):
                         await self.answering.wait()

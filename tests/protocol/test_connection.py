@@ -34,7 +34,7 @@ def ends(client_id: str | None = "me") -> tuple[ClientConnection, ServerConnecti
 def send(client: ClientConnection, server: ServerConnection, message: Any, version: int) -> int:
     correlation_id, chunks = client.request(message, version)
     for chunk in chunks:
-        server.receive(chunk)
+        server.feed(chunk)
     return correlation_id
 
 
@@ -102,7 +102,7 @@ def test_api_versions_of_newer_version_gets_supported_versions(version: int) -> 
     """KIP-511: the body is not decoded, and the response is v0."""
     server = ServerConnection({18: (0, 4), 3: (0, 12)})
     head = b"\0\x12" + version.to_bytes(2, "big") + (77).to_bytes(4, "big")
-    server.receive(frame(head + b"\0\2me" + b"\0" + b"\xff what ever"))
+    server.feed(frame(head + b"\0\2me" + b"\0" + b"\xff what ever"))
     request = server.next_request()
     assert request is not None
     assert (request.body, request.version, request.client_id) == (None, 0, "me")
@@ -144,7 +144,7 @@ HOSTILE = [
 @pytest.mark.parametrize(("payload", "reason"), HOSTILE)
 def test_malformed_request_is_refused(payload: bytes, reason: str) -> None:
     server = ServerConnection(SERVED)
-    server.receive(frame(payload))
+    server.feed(frame(payload))
     with pytest.raises(DecodeError) as caught:
         server.next_request()
     assert reason in str(caught.value)
@@ -154,7 +154,7 @@ def test_malformed_request_is_refused(payload: bytes, reason: str) -> None:
 
 def test_api_that_is_not_served_is_unknown() -> None:
     server = ServerConnection({18: (0, 4)})
-    server.receive(b"".join(ClientConnection("me").request(FETCH, 12)[1]))
+    server.feed(b"".join(ClientConnection("me").request(FETCH, 12)[1]))
     with pytest.raises(DecodeError, match=r"unknown API Fetch \(1\) v12"):
         server.next_request()
 
@@ -162,7 +162,7 @@ def test_api_that_is_not_served_is_unknown() -> None:
 def test_bytes_after_the_body_are_ignored_as_in_kafka() -> None:
     server = ServerConnection(SERVED)
     raw = b"".join(ClientConnection("me").request(HEARTBEAT, 0)[1])
-    server.receive(frame(raw[4:] + b"more"))
+    server.feed(frame(raw[4:] + b"more"))
     request = server.next_request()
     assert request is not None and request.body == HEARTBEAT
 
@@ -212,7 +212,7 @@ def test_random_body_behind_valid_header_is_decoded_or_a_decode_error(
 ) -> None:
     server = ServerConnection(SERVED)
     payload = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1\xff\xff\0" + noise
-    server.receive(frame(payload[:cut] if cut < 0 else payload))
+    server.feed(frame(payload[:cut] if cut < 0 else payload))
     try:
         request = server.next_request()
     except DecodeError as error:
@@ -224,7 +224,7 @@ def test_random_body_behind_valid_header_is_decoded_or_a_decode_error(
 @given(st.binary(max_size=200))
 def test_random_stream_is_decoded_or_a_decode_error(noise: bytes) -> None:
     server = ServerConnection(SERVED, frame_bytes_max=1000)
-    server.receive(noise)
+    server.feed(noise)
     try:
         while server.next_request() is not None:
             server._open = None
@@ -281,5 +281,5 @@ def test_incomplete_produce_request_is_not_pipelined() -> None:
     whole = b"".join(map(bytes, chunks))
     for byte in whole:
         assert server.next_produce() is None
-        server.receive(bytes([byte]))
+        server.feed(bytes([byte]))
     assert server.next_produce() is not None

@@ -67,7 +67,7 @@ def test_response_tree_names_its_error() -> None:
 def tree_of(message: Any, version: int) -> str:
     """A request as a tree, as it is received from a client."""
     server = ServerConnection(EVERYTHING)
-    server.receive(b"".join(ClientConnection("me").request(message, version)[1]))
+    server.feed(b"".join(ClientConnection("me").request(message, version)[1]))
     request = server.next_request()
     assert request is not None
     return request_tree(request)

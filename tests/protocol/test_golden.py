@@ -95,7 +95,7 @@ CAPTURED = [
 def test_requests_of_real_clients_are_decoded(frame: str, head: tuple[str, int, int, str], body: Any) -> None:
     raw = bytes.fromhex(frame)
     server = ServerConnection(EVERYTHING)
-    server.receive(len(raw).to_bytes(4, "big") + raw)
+    server.feed(len(raw).to_bytes(4, "big") + raw)
     request = server.next_request()
     assert request is not None
     assert (request.api.name, request.version, request.correlation_id, request.client_id) == head
@@ -116,7 +116,7 @@ def test_own_client_produces_the_captured_bytes() -> None:
 def test_captured_batch_contains_flight_record() -> None:
     server = ServerConnection(EVERYTHING)
     raw = bytes.fromhex(CAPTURED[3][0])
-    server.receive(len(raw).to_bytes(4, "big") + raw)
+    server.feed(len(raw).to_bytes(4, "big") + raw)
     request = server.next_request()
     assert request is not None
     records = request.body.topic_data[0].partition_data[0].records

@@ -16,7 +16,7 @@ EXCHANGES = load()
 def test_request_is_decoded_as_recorded(_client: str, one: Exchange) -> None:
     raw = bytes.fromhex(one.request)
     server = ServerConnection(EVERYTHING)
-    server.receive(len(raw).to_bytes(4, "big") + raw)
+    server.feed(len(raw).to_bytes(4, "big") + raw)
     request = server.next_request()
     assert request is not None
     head = (request.api.name, request.version, request.correlation_id, request.client_id)
