@@ -94,31 +94,41 @@ def message(cls: type[Declared]) -> type[Declared]:
 
 def _first_init(self: Any, /, **values: Any) -> None:
     cls = type(self)
-    cls.__init__ = _write_init(cls)
+    cls.__init__ = _write_setter(cls, f"{cls.__qualname__}.__init__", "self")
     cls.__init__(self, **values)
 
 
-def _write_init(cls: type[Any]) -> Callable[..., None]:
-    parameters, body = [], []
-    scope: dict[str, Any] = {"FRESH": object()}
+def constructor_of(cls: type[Declared]) -> type[Declared]:
+    """Return a function that creates a message as its class does, in a third of the time.
+
+    For handlers of frequent requests: a call of a class, unlike one of a function, collects its keyword arguments in a
+    dictionary.
+    """
+    return typing.cast(type[Declared], _write_setter(cls, cls.__qualname__, "", "self = NEW(CLASS)", "return self"))
+
+
+def _write_setter(cls: type[Any], name: str, first: str, begin: str = "pass", end: str = "pass") -> Callable[..., Any]:
+    """Compile a function that sets the fields of `self` to its keyword arguments or their defaults."""
+    parameters = [first] if first else []
+    body = [begin]
+    scope: dict[str, Any] = {"FRESH": object(), "CLASS": cls, "NEW": object.__new__}
     for field in dataclasses.fields(cls):
-        name = field.name
+        if body == [begin]:
+            parameters.append("*")
+        parameter = source = field.name
         if field.default_factory is not dataclasses.MISSING:
-            scope[f"make_{name}"] = field.default_factory
-            parameters.append(f"{name}=FRESH")
-            body.append(f"    self.{name} = make_{name}() if {name} is FRESH else {name}")
+            scope[f"make_{field.name}"] = field.default_factory
+            parameter = f"{field.name}=FRESH"
+            source = f"make_{field.name}() if {field.name} is FRESH else {field.name}"
         elif field.default is not dataclasses.MISSING:
-            scope[f"default_{name}"] = field.default
-            parameters.append(f"{name}=default_{name}")
-            body.append(f"    self.{name} = {name}")
-        else:
-            parameters.append(name)
-            body.append(f"    self.{name} = {name}")
-    star = "*, " if parameters else ""
-    exec(f"def __init__(self, {star}{', '.join(parameters)}):\n" + "\n".join(body or ["    pass"]), scope)
-    init: Callable[..., None] = scope["__init__"]
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
-    return init
+            scope[f"default_{field.name}"] = field.default
+            parameter = f"{field.name}=default_{field.name}"
+        parameters.append(parameter)
+        body.append(f"self.{field.name} = {source}")
+    exec(f"def function({', '.join(parameters)}):\n    " + "\n    ".join([*body, end]), scope)
+    function: Callable[..., Any] = scope["function"]
+    function.__qualname__ = name
+    return function
 
 
 def _repr(self: Any) -> str:

@@ -22,8 +22,10 @@ from anabranch.broker.replication.session_fetch_reader import SessionFetchReader
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.wire import constructor_of
 
 FIRST_VERSION_WITH_ZSTD: Final = 10
+new_response: Final = constructor_of(FetchResponse)
 
 
 @handles(FetchRequest, versions="0-18")
@@ -58,7 +60,7 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     if reading.refuses:
         responses = refused_last(responses)
     endpoints = reading.hints.endpoints(ctx.peer.listener)
-    return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
+    return new_response(session_id=session_id, responses=responses, node_endpoints=endpoints)
 
 
 def may_read(ctx: RequestContext, follower: int, topic: str) -> bool:

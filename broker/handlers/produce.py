@@ -46,6 +46,7 @@ from anabranch.protocol.records.batch import (
     MAGIC,
     MAGIC_POSITION,
 )
+from anabranch.protocol.wire import constructor_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -75,6 +76,10 @@ WITHOUT_LOG_START: Final = frozenset(
     }
 )
 """The errors of an append for which Kafka's response has no log start offset."""
+
+new_response: Final = constructor_of(ProduceResponse)
+new_topic_response: Final = constructor_of(TopicProduceResponse)
+new_partition_response: Final = constructor_of(PartitionProduceResponse)
 
 
 class PreparedProduce:
@@ -144,7 +149,7 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
             except KafkaError as error:
                 rows.append(refuse_append(ctx, hints, topic.name, data.index, request.acks, error))
         if rows:
-            responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
+            responses.append(new_topic_response(name=topic.name, partition_responses=rows))
     if prepared.waiting:
         waits = [wait for wait, _ in prepared.waiting]
         await replicas.rooms.wait_replicated(waits, request.timeout_ms, settling=True)
@@ -152,7 +157,7 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
     if request.acks == 0:
         close_if_refused(responses)
         return None
-    return ProduceResponse(responses=responses, node_endpoints=hints.endpoints(ctx.peer.listener))
+    return new_response(responses=responses, node_endpoints=hints.endpoints(ctx.peer.listener))
 
 
 def split_authorized(
@@ -220,7 +225,7 @@ def append(
         found=prepared.found.get(id(data)),
         fit=prepared.fits.get(id(data)),
     )
-    row = PartitionProduceResponse(
+    row = new_partition_response(
         index=data.index,
         error_code=0,
         base_offset=info.first_offset,

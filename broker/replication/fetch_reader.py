@@ -31,6 +31,7 @@ from anabranch.protocol.apis.fetch import (
     SnapshotId,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import constructor_of
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import MetadataCache
@@ -48,6 +49,8 @@ UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKN
 NO_EPOCH: Final = EpochEndOffset()
 NO_LEADER: Final = LeaderIdAndEpoch()
 NO_SNAPSHOT: Final = SnapshotId()
+new_topic_response: Final = constructor_of(FetchableTopicResponse)
+new_partition_response: Final = constructor_of(PartitionData)
 
 
 class FetchReader:
@@ -96,7 +99,7 @@ class FetchReader:
             by_id = self.version >= FIRST_VERSION_WITH_TOPIC_IDS
             name = self.replicas.name_of(topic.topic_id) if by_id else topic.topic
             rows = [self._answer(name, requested, report) for requested in topic.partitions]
-            answer.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
+            answer.append(new_topic_response(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
         if self.size >= request.min_bytes:
             self.enough = True
         return answer
@@ -168,7 +171,7 @@ class FetchReader:
                 AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
                 for one in log.aborted_in(records, offset)
             ]
-        return PartitionData(
+        return new_partition_response(
             partition_index=requested.partition,
             error_code=0,
             high_watermark=partition.high_watermark,

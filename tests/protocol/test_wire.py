@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from anabranch.protocol.wire import Int32, Kind, Text, always, fields_of, message, since, tagged
+from anabranch.protocol.wire import Int32, Kind, Text, always, constructor_of, fields_of, message, since, tagged
 
 
 @message
@@ -40,6 +40,18 @@ def test_first_construction_is_as_strict_as_later_ones() -> None:
             Fresh(x=1, z=2)  # type: ignore[call-arg]
         with pytest.raises(TypeError):
             Fresh(1)  # type: ignore[misc]
+
+
+def test_constructor_creates_what_the_class_creates_and_is_as_strict() -> None:
+    new_point = constructor_of(Point)
+    assert new_point(x=1) == Point(x=1) and new_point(x=1, label="a", y=2) == Point(x=1, label="a", y=2)
+    assert new_point(x=1, names=["n"]).names == ["n"]
+    new_point(x=1).names.append("n")
+    assert new_point(x=1).names == []
+    with pytest.raises(TypeError, match=r"Point\(\) missing 1 required keyword-only argument: 'x'"):
+        new_point()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        new_point(x=1, z=2)  # type: ignore[call-arg]
 
 
 def test_mutable_defaults_are_not_shared() -> None:
