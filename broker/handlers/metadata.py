@@ -30,11 +30,10 @@ from anabranch.protocol.apis.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponseTopic,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.wire import ZERO_UUID
+from anabranch.protocol.wire import ZERO_UUID, constructor_of
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
@@ -50,6 +49,7 @@ _MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CON
 """The topic may exist: another broker created it, or the ZooKeeper session ended during the write."""
 FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
 FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
+new_response: Final = constructor_of(MetadataResponse)
 
 
 @handles(MetadataRequest, versions="0-13")
@@ -59,7 +59,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     if not services.metadata.image.brokers:
         await wait_for_brokers(ctx)
     requested, aware = request.topics, request.generation_aware
-    spending = MutationCharge(ctx, strict=False)
+    throttle_time_ms = 0
     if requested and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in requested):
         return error_response(requested)
     if requested is None or (not requested and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
@@ -72,19 +72,17 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         missing: dict[str, ErrorCode] = {}
         existing = services.metadata.image.topics
         if request.allow_auto_topic_creation and any(topic.name not in existing for topic in requested):
+            spending = MutationCharge(ctx, strict=False)
             missing = await create_missing(ctx, request, spending)
+            throttle_time_ms = spending.wait_ms
         image = services.metadata.image
         rows = await rows_of(requested, lambda topic: answer(ctx, image, topic, missing, aware))
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # a repeated topic gets one row
     if request.include_topic_authorized_operations:
         topics = [with_operations(ctx, row) for row in topics]
-    return MetadataResponse(
-        throttle_time_ms=spending.wait_ms,
-        brokers=[
-            MetadataResponseBroker(node_id=broker.id, host=where[0], port=where[1], rack=broker.rack)
-            for broker in image.brokers.values()
-            if (where := broker.at(ctx.peer.listener)) is not None
-        ],
+    return new_response(
+        throttle_time_ms=throttle_time_ms,
+        brokers=services.metadata_rows.broker_rows(image, ctx.peer.listener),
         cluster_id=services.cluster_id,
         controller_id=topic_creation.controller_to_show(services),
         topics=topics,

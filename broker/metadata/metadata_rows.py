@@ -1,8 +1,8 @@
-"""A cache of the topic rows of Metadata responses.
+"""A cache of the rows of Metadata responses.
 
 A client that lists all topics needs as many rows as there are partitions, nearly all equal to those of earlier
-responses. A row depends on the topic's image, the listener and the live brokers. Images are immutable: a row is valid
-until the topic's image or the brokers are replaced. Callers must not modify a row.
+responses. A topic's row depends on the topic's image, the listener and the live brokers. Images are immutable: a row is
+valid until the topic's image or the brokers are replaced. Callers must not modify a row or the list of brokers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.controller.model import INTERNAL_TOPICS
 from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
-from anabranch.protocol.apis.metadata import MetadataResponsePartition, MetadataResponseTopic
+from anabranch.protocol.apis.metadata import (
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -25,10 +29,12 @@ GONE_MAX: Final = 100
 
 
 class MetadataRows:
-    """Caches the rows of topics for Metadata responses."""
+    """Caches the rows of brokers and topics for Metadata responses."""
 
     def __init__(self) -> None:
         self._brokers: Mapping[int, BrokerImage] = {}
+        self._broker_rows: dict[str, list[MetadataResponseBroker]] = {}
+        """Listener -> the rows of the live brokers that have it."""
         self._rows: dict[tuple[str, int, bool], dict[str, tuple[TopicImage, MetadataResponseTopic]]] = {}
         """(listener, first of the versions with equal rows, generation-aware) -> topic -> its image and its row."""
 
@@ -37,9 +43,7 @@ class MetadataRows:
     ) -> MetadataResponseTopic:
         """Return the row of a topic; only rows for generation-aware clients contain our tagged fields."""
         if image.brokers is not self._brokers:
-            if image.brokers != self._brokers:
-                self._rows.clear()
-            self._brokers = image.brokers
+            self._replace_brokers(image.brokers)
         alike = 0 if version == 0 else 1 if version < FIRST_VERSION_WITH_LISTENERS else FIRST_VERSION_WITH_LISTENERS
         rows = self._rows.get((listener, alike, generation_aware))
         if rows is None or len(rows) > len(image.topics) + GONE_MAX:
@@ -51,6 +55,26 @@ class MetadataRows:
                 add_generations(row, topic)
             kept = rows[topic.name] = topic, row
         return kept[1]
+
+    def broker_rows(self, image: ClusterImage, listener: str) -> list[MetadataResponseBroker]:
+        """Return the rows of the live brokers that have a listener of this name."""
+        if image.brokers is not self._brokers:
+            self._replace_brokers(image.brokers)
+        rows = self._broker_rows.get(listener)
+        if rows is None:
+            rows = self._broker_rows[listener] = [
+                MetadataResponseBroker(node_id=broker.id, host=where[0], port=where[1], rack=broker.rack)
+                for broker in image.brokers.values()
+                if (where := broker.at(listener)) is not None
+            ]
+        return rows
+
+    def _replace_brokers(self, brokers: Mapping[int, BrokerImage]) -> None:
+        """Drop all rows if the live brokers have changed."""
+        if brokers != self._brokers:
+            self._rows.clear()
+            self._broker_rows.clear()
+        self._brokers = brokers
 
 
 def topic_row(image: ClusterImage, topic: TopicImage, listener: str, version: int) -> MetadataResponseTopic:

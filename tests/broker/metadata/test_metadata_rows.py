@@ -47,6 +47,18 @@ def test_row_is_rebuilt_when_its_topic_or_brokers_change() -> None:
     assert rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True) == before
 
 
+def test_rows_of_brokers_are_cached_per_listener_until_the_live_brokers_change() -> None:
+    rows = MetadataRows()
+    first = rows.broker_rows(IMAGE, PLAIN)
+    assert [one.node_id for one in first] == [*IMAGE.brokers]
+    assert rows.broker_rows(replace(IMAGE, brokers=dict(IMAGE.brokers)), PLAIN) is first
+    assert rows.broker_rows(IMAGE, "ANOTHER") == []
+    fewer = replace(IMAGE, brokers={2: IMAGE.brokers[2]})
+    assert [one.node_id for one in rows.broker_rows(fewer, PLAIN)] == [2]
+    moved = replace(IMAGE, brokers={2: replace(IMAGE.brokers[2], endpoints={PLAIN: ("elsewhere", 1)})})
+    assert [(one.host, one.port) for one in rows.broker_rows(moved, PLAIN)] == [("elsewhere", 1)]
+
+
 def test_number_of_cached_rows_of_deleted_topics_is_bounded() -> None:
     rows = MetadataRows()
     image = replace(IMAGE, topics={})
