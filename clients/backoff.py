@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+
+from anabranch.protocol.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Backoff:
     """Grows from `initial_ms` by `factor` up to `limit_ms`; each wait varies by up to `jitter` either way."""
 

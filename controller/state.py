@@ -12,19 +12,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from anabranch.controller.model import Broker, Features, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.apis.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
 from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.values import slotted
 from anabranch.protocol.wire import ZERO_UUID
 
 LEADERLESS: Final = frozenset({PartitionPhase.NEW, PartitionPhase.OFFLINE})
 
 
-@dataclass(slots=True)
+@slotted
 class WaitingResize:
     """A requested partition count in its topic's queue or, once `started`, waiting for its resize to be published."""
 
@@ -36,7 +37,7 @@ class WaitingResize:
     started: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class PendingReply:
     """A CreatePartitions request: the results so far, None for unfinished topics."""
 
@@ -53,7 +54,7 @@ class PendingReply:
         self.results[row.name] = row
 
 
-@dataclass(slots=True)
+@slotted
 class Adoption:
     """The newest leader epoch that a partition's leader has confirmed, with the broker and its broker epoch."""
 
@@ -62,7 +63,7 @@ class Adoption:
     leader_epoch: int
 
 
-@dataclass(slots=True)
+@slotted
 class ClusterState:
     """The whole state of the controller."""
 

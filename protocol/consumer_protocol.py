@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from anabranch.protocol import codec
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.topic_partition import TopicPartition
-from anabranch.protocol.wire import Bytes, Int32, Text, since
+from anabranch.protocol.wire import Bytes, Int32, Text, message, since
 
 PROTOCOL_TYPE: Final = "consumer"
 SUBSCRIPTION_VERSION: Final = 3
@@ -27,7 +26,7 @@ _version_prefix: Final = struct.Struct(">h")
 GENERATIONS_MARK: Final = b"KIP-253:"
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicPartitions:
     """Some partitions of one topic."""
 
@@ -35,7 +34,7 @@ class TopicPartitions:
     partitions: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ConsumerProtocolSubscription:
     """A member's subscription: its topics, and its owned partitions."""
 
@@ -46,7 +45,7 @@ class ConsumerProtocolSubscription:
     rack_id: Text | None = since(3, absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ConsumerProtocolAssignment:
     """The partitions that a member is assigned."""
 

@@ -12,10 +12,10 @@ import contextlib
 import keyword
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
-from anabranch.protocol.values import value
+from anabranch.protocol.values import slotted, value
 from anabranch.protocol.wire import WireField
 
 
@@ -32,7 +32,7 @@ class Place:
 _RESERVED: Final = frozenset({*keyword.kwlist, "bytes", "len", "list", "memoryview", "range"})
 
 
-@dataclass(slots=True)
+@slotted
 class Emitter:
     """Collects one generated function."""
 

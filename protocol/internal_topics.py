@@ -13,12 +13,11 @@ TransactionLogKey/Value.json, TransactionLog.scala of Kafka.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from anabranch.protocol import codec, group_records
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, since, tagged
+from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, message, since, tagged
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
@@ -36,7 +35,7 @@ _TRANSACTION_VALUE_VERSION_LAST: Final = 1
 _VERSION: Final = struct.Struct(">h")
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetCommitKey:
     """The key of a group's committed offset of one partition."""
 
@@ -45,7 +44,7 @@ class OffsetCommitKey:
     partition: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetCommitValue:
     """A committed offset of a group."""
 
@@ -57,14 +56,14 @@ class OffsetCommitValue:
     expire_timestamp: Int64 = since(1, absent=-1, until=1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class GroupMetadataKey:
     """The key of a group's record."""
 
     group: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class GroupMetadataMember:
     """A member with its subscription and assignment."""
 
@@ -78,7 +77,7 @@ class GroupMetadataMember:
     assignment: Bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class GroupMetadataValue:
     """A generation of a group: enough to continue after a failover without a rebalance."""
 
@@ -94,14 +93,14 @@ class GroupMetadataValue:
 Key = OffsetCommitKey | GroupMetadataKey
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TransactionKey:
     """The key of a transactional id's record."""
 
     transactional_id: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TransactionPartitions:
     """Partitions of one topic in a transaction."""
 
@@ -109,7 +108,7 @@ class TransactionPartitions:
     partition_ids: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TransactionValue:
     """The state of a transactional id; null partitions mean that there is no transaction."""
 

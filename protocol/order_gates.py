@@ -14,15 +14,15 @@ Sources are the whole way up (`Lineage.sources`), so that a chain through an emp
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.lineage import KeyEpoch, Lineage
+from anabranch.protocol.values import value
 
 UNKNOWN: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wait:
     """Why a key epoch is closed: `key_epoch` is committed to `committed`, but ends at `end` (UNKNOWN: query)."""
 

@@ -1,15 +1,18 @@
-"""Immutable values, cheap to import: like `dataclass(frozen=True, slots=True)` at a twentieth of its cost.
+"""Classes with slots, cheap to import: like `dataclass(slots=True)` at an eighth of its cost.
 
-`dataclass` compiles six methods for each class when its module is imported, half a millisecond in all. A node has some
-eighty such classes, most of which it never instantiates: with `dataclass` its imports take 48 ms more processor time
-than the 156 ms that they take with `value` (measured). Here a class gets its constructor, equality and hash when they
-are first called; the rest is shared. Its behaviour is that of a `dataclass`, for type checkers too;
-`dataclasses.fields` and `replace` work.
+    @value      immutable, like `dataclass(frozen=True, slots=True)`
+    @slotted    mutable, like `dataclass(slots=True)`
+
+`dataclass` compiles up to six methods for each class when its module is imported, half a millisecond in all. A node has
+some two hundred such classes, most of which it never instantiates. Here a class gets its constructor, equality and hash
+when they are first called; the rest is shared. Its behaviour is that of a `dataclass`, for type checkers too;
+`dataclasses.fields` and `replace` work. Compiled modules (setup.py) keep `dataclass`, which mypyc knows.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 import typing
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, overload
@@ -31,19 +34,47 @@ def value(*, kw_only: bool = False) -> Callable[[type[Declared]], type[Declared]
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def value(cls: type[Any] | None = None, /, *, kw_only: bool = False) -> Any:
     """Make a class an immutable value with slots."""
-    if cls is None:
-        return lambda declared: _make(declared, kw_only)
-    return _make(cls, kw_only)
+
+    def make(declared: type[Any]) -> type[Any]:
+        made = _make(declared, kw_only=kw_only, eq=True)
+        made.__hash__ = _written_when_called(made, "__hash__", _hash_source)
+        for name, shared in _FROZEN.items():
+            setattr(made, name, shared)
+        return made
+
+    return make if cls is None else make(cls)
 
 
-def _make(cls: type[Any], kw_only: bool) -> type[Any]:
+@overload
+def slotted(cls: type[Declared], /) -> type[Declared]: ...
+
+
+@overload
+def slotted(*, kw_only: bool = False, eq: bool = True) -> Callable[[type[Declared]], type[Declared]]: ...
+
+
+@typing.dataclass_transform(field_specifiers=(dataclasses.field,))
+def slotted(cls: type[Any] | None = None, /, *, kw_only: bool = False, eq: bool = True) -> Any:
+    """Make a class a mutable one with slots. `eq`: whether objects with equal fields are equal, and have no hash."""
+
+    def make(declared: type[Any]) -> type[Any]:
+        made = _make(declared, kw_only=kw_only, eq=eq)
+        if eq:
+            made.__hash__ = None  # type: ignore[assignment]
+        return made
+
+    return make if cls is None else make(cls)
+
+
+def _make(cls: type[Any], *, kw_only: bool, eq: bool) -> type[Any]:
     if cls.__doc__ is None:
         cls.__doc__ = f"{cls.__name__}(...)"  # otherwise `dataclass` computes a signature for it
     made: type[Any] = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
-    for name, write in (("__init__", _init_source), ("__eq__", _eq_source), ("__hash__", _hash_source)):
+    written = {"__init__": _init_source, "__eq__": _eq_source} if eq else {"__init__": _init_source}
+    for name, write in written.items():
         setattr(made, name, _written_when_called(made, name, write))
-    for name, shared in _SHARED.items():
-        setattr(made, name, shared)
+    if "__repr__" not in vars(cls):
+        made.__repr__ = _repr  # type: ignore[assignment]
     return made
 
 
@@ -71,6 +102,7 @@ def _init_source(cls: type[Any], scope: dict[str, Any]) -> str:
     positional: list[str] = []
     named: list[str] = []
     body: list[str] = []
+    is_frozen = "__setattr__" in vars(cls)
     for field in dataclasses.fields(cls):
         name = source = parameter = field.name
         if field.default_factory is not dataclasses.MISSING:
@@ -80,7 +112,7 @@ def _init_source(cls: type[Any], scope: dict[str, Any]) -> str:
             scope[f"default_{name}"] = field.default
             parameter = f"{name}=default_{name}"
         (named if field.kw_only else positional).append(parameter)
-        body.append(f"    store(self, {name!r}, {source})\n")
+        body.append(f"    store(self, {name!r}, {source})\n" if is_frozen else f"    self.{name} = {source}\n")
     if hasattr(cls, "__post_init__"):
         body.append("    self.__post_init__()\n")
     parameters = ["self", *positional, *(["*", *named] if named else [])]
@@ -105,6 +137,7 @@ def _tuple_of(cls: type[Any], name: str) -> str:
     return "(" + "".join(f"{name}.{field.name}, " for field in dataclasses.fields(cls) if field.compare) + ")"
 
 
+@reprlib.recursive_repr()
 def _repr(self: Any) -> str:
     fields = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in dataclasses.fields(self) if one.repr)
     return f"{type(self).__qualname__}({fields})"
@@ -127,8 +160,7 @@ def _restore(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, field.name, content)
 
 
-_SHARED: Final[dict[str, Callable[..., Any]]] = {
-    "__repr__": _repr,
+_FROZEN: Final[dict[str, Callable[..., Any]]] = {
     "__setattr__": _refuse_to_set,
     "__delattr__": _refuse_to_delete,
     "__getstate__": _state,

@@ -25,6 +25,8 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
+from anabranch.protocol.values import value
+
 LAST_VERSION: Final = 32767
 
 
@@ -174,7 +176,7 @@ def _field(first: int, last: int, absent: Any, nullable_since: int, tag: int | N
     return dataclasses.field(default=absent, metadata=metadata)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@value
 class WireField:
     """One field of a message, for both codecs. `kind` and `struct` exclude each other."""
 

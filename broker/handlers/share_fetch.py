@@ -8,7 +8,7 @@ Kafka's `KafkaApis.handleShareFetchRequest`, `SharePartitionManager`, `DelayedSh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.share_partitions.share_sessions import (
@@ -29,6 +29,7 @@ from anabranch.protocol.apis.share_fetch import (
     ShareFetchResponse,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import slotted
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.share_partitions.shared_partitions import SharedPartition
@@ -39,7 +40,7 @@ RECORD_LIMIT: Final = 1
 OPENING: Final = "a request that opens a share session must not acknowledge records."
 
 
-@dataclass(slots=True)
+@slotted
 class Answer:
     """The rows of a response under construction."""
 

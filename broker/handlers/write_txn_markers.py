@@ -12,7 +12,6 @@ as in Kafka, after which the coordinator looks up the leader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.broker.dispatch.auth_helper import is_authorized, may_come_by_this_listener
@@ -31,6 +30,7 @@ from anabranch.protocol.apis.write_txn_markers import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from anabranch.protocol.records.control import build_end_transaction
+from anabranch.protocol.values import slotted
 
 if TYPE_CHECKING:
     from anabranch.broker.replication.replica_manager import ReplicaManager
@@ -42,7 +42,7 @@ Outcomes = dict[int, dict[tuple[str, int], ErrorCode]]
 """Producer id -> partition -> error code."""
 
 
-@dataclass(slots=True)
+@slotted
 class Written:
     """A marker in one partition, waiting for replication."""
 

@@ -6,15 +6,16 @@ When a session expires, the node opens a new one and becomes a candidate again, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from anabranch.protocol.values import slotted
 
 if TYPE_CHECKING:
     from anabranch.controller.controller import Controller
     from anabranch.controller.zk.session import ZkSession
 
 
-@dataclass(slots=True)
+@slotted
 class ClusterMembership:
     """The current session and its candidate (None on a node that is no controller candidate)."""
 

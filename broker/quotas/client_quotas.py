@@ -11,8 +11,10 @@ Pure: times are arguments. Sources: `ClientQuotaManager`, `SampledStat`, `Rate` 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from anabranch.protocol.values import slotted
 
 DEFAULT: Final = "<default>"
 """The name of the default entity, whose limit applies to entities without their own."""
@@ -44,7 +46,7 @@ def levels(user: str, client_id: str) -> Iterator[tuple[Entity, Entity]]:
     yield (None, DEFAULT), (None, client_id)
 
 
-@dataclass(slots=True)
+@slotted
 class Rate:
     """A rate per second over the last `samples` windows."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
@@ -22,6 +21,7 @@ from anabranch.broker.config.config_changes import change_config, read_config
 from anabranch.broker.quotas.client_quotas import DEFAULT, FETCH, PRODUCE, REQUEST
 from anabranch.controller.zk.session import NoNode
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.quotas.client_quotas import ClientQuotas
@@ -41,7 +41,7 @@ Entity = dict[str, str | None]
 """Type -> name; None is the default of the type."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Component:
     """A filter component of DescribeClientQuotas: a name, the default (`name` None), or any name if not `exact`."""
 

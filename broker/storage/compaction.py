@@ -17,7 +17,7 @@ change. Source: Kafka's `Cleaner`, which stops cleaning a log with an unreadable
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeVar
 
 from anabranch.broker.storage.aborted_transactions import CleanedTransactions
@@ -27,6 +27,7 @@ from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from anabranch.protocol.records.batch_builder import shift_timestamp, with_content, with_records
 from anabranch.protocol.records.record import AT_ONCE, Columns, RecordReader, iter_records
+from anabranch.protocol.values import slotted
 from anabranch.protocol.varint import decode_varint
 
 Outcome = TypeVar("Outcome")
@@ -38,7 +39,7 @@ LastOfProducer = tuple[int, int]
 """(last offset of its last batch, or -1 if it only has a marker; epoch)."""
 
 
-@dataclass(slots=True)
+@slotted
 class OffsetMap:
     """The newest offset of each key in the dirty part of a log."""
 
@@ -79,7 +80,7 @@ class OffsetMap:
         return True
 
 
-@dataclass(slots=True)
+@slotted
 class BatchFilter:
     """Filters the batches of a log, in order."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
@@ -30,6 +29,7 @@ from anabranch.broker.storage.segments import Segments
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import BatchHeader, Buffer
 from anabranch.protocol.records.control import ControlRecord, read_control
+from anabranch.protocol.values import slotted
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _OFFSET_DIGITS: Final = 20
 _NO_END: Final = 2**63
 
 
-@dataclass(slots=True, kw_only=True)
+@slotted(kw_only=True)
 class LoadedLog:
     """The parts of a log that was read from its directory."""
 

@@ -21,7 +21,7 @@ import contextvars
 import enum
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,6 +44,7 @@ from anabranch.controller.zk.session import (
 )
 from anabranch.controller.zk.sizes import check_multi, check_write
 from anabranch.controller.zk.tree import ZnodeTree
+from anabranch.protocol.values import slotted
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ class Link(enum.Enum):
 OVER = (Link.EXPIRED, Link.CLOSED)
 
 
-@dataclass(slots=True)
+@slotted
 class Watches:
     """The callbacks that wait on one path. Dicts keep the order of registration, and each callback at most once."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeVar, assert_never
 
@@ -29,11 +29,12 @@ from anabranch.controller.zk.session import (
     WatchEvent,
     ZkError,
 )
+from anabranch.protocol.values import slotted
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
+@slotted
 class Znode:
     """One znode. `created` counts the children it ever had: the next sequence suffix."""
 

@@ -1,4 +1,4 @@
-"""A value behaves like `dataclass(frozen=True, slots=True)` of the same declaration."""
+"""Classes made by `value` and `slotted` behave like dataclasses of the same declaration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.protocol.values import value
+from anabranch.protocol.values import slotted, value
 
 
 @value
@@ -134,3 +134,65 @@ def test_value_is_copied_and_pickled() -> None:
     for twin in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
         assert dataclasses.asdict(twin) == dataclasses.asdict(point)
     assert copy.deepcopy(point).seen is not point.seen
+
+
+@slotted
+class State:
+    """Mutable, with a field that is not compared."""
+
+    x: int
+    seen: list[int] = field(default_factory=list)
+    note: str = field(default="", compare=False)
+
+
+@slotted(eq=False, kw_only=True)
+class Node:
+    """Compared by identity."""
+
+    size: int = 1
+    parent: Node | None
+    children: list[Node] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<node of {self.size}>"
+
+
+@dataclass(slots=True)
+class StateReference:
+    x: int
+    seen: list[int] = field(default_factory=list)
+    note: str = field(default="", compare=False)
+
+
+@pytest.mark.parametrize("arguments", [(1,), (1, [3]), (1, [3], "note")])
+def test_slotted_class_behaves_like_a_dataclass_with_slots(arguments: tuple[Any, ...]) -> None:
+    mine, theirs = State(*arguments), StateReference(*arguments)
+    assert dataclasses.asdict(mine) == dataclasses.asdict(theirs)
+    assert repr(mine) == repr(theirs).replace("StateReference", "State")
+    assert mine == State(*arguments) != State(9)
+    assert mine == dataclasses.replace(mine, note="another") != theirs
+    mine.x = 7
+    assert mine != State(*arguments)
+    for twin in (copy.copy(mine), copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
+        assert twin == mine
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(mine)
+    with pytest.raises(AttributeError):
+        mine.other = 2  # type: ignore[attr-defined]
+    with pytest.raises(TypeError):
+        State()  # type: ignore[call-arg]
+    assert State(1).seen is not State(1).seen
+
+
+def test_slotted_class_without_equality_is_compared_by_identity() -> None:
+    root, twin = Node(parent=None), Node(parent=None)
+    assert root != twin and len({root, twin}) == 2
+    assert repr(root) == "<node of 1>", "its own"
+    with pytest.raises(TypeError):
+        Node(1, None)  # type: ignore[misc]
+
+
+def test_cycle_has_a_repr() -> None:
+    state = State(1)
+    state.seen.append(state)  # type: ignore[arg-type]
+    assert repr(state) == "State(x=1, seen=[...], note='')"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from anabranch.broker.coordinators.classic_groups.group_events import (
@@ -30,6 +30,7 @@ from anabranch.broker.coordinators.classic_groups.rebalance_phases import Assign
 from anabranch.protocol.consumer_protocol import decode_subscription
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
+from anabranch.protocol.values import slotted
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 KAFKAS_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
@@ -38,7 +39,7 @@ GATES_MARK: Final = b"KIP-253:gates"
 """The suffix of the stored subscription of a member that holds gates itself; only coordinators read it."""
 
 
-@dataclass(slots=True)
+@slotted
 class ClassicGroup:
     """One classic group. It starts Empty or from a journal record (`from_journal`)."""
 

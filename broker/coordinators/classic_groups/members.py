@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from anabranch.broker.coordinators.classic_groups.group_events import Join, Replaced, Ticket
 from anabranch.protocol.apis.join_group import JoinGroupRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import slotted
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) in the order of the member's preference."""
@@ -30,7 +31,7 @@ def protocols_of(request: JoinGroupRequest) -> Protocols:
     return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
 
 
-@dataclass(slots=True, kw_only=True)
+@slotted(kw_only=True)
 class Member:
     """One member of a classic group."""
 
@@ -115,7 +116,7 @@ class Member:
         return ticket
 
 
-@dataclass(slots=True)
+@slotted
 class Members:
     """All members of a group."""
 

@@ -9,10 +9,12 @@ Source: GroupCoordinator.scala of Kafka (DelayedJoin, InitialDelayedJoin, Delaye
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from anabranch.protocol.values import slotted
 
 
-@dataclass(slots=True)
+@slotted
 class JoinPhase:
     """The join phase. The first phase of an Empty group is delayed, so that further members can join."""
 
@@ -64,7 +66,7 @@ class JoinPhase:
         self.deadline_ms = self.delay_left_ms = None
 
 
-@dataclass(slots=True)
+@slotted
 class AssignmentPhase:
     """The assignment phase: the members of a generation that have not synced, and the proposed assignment."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from anabranch.broker.coordinators.consumer_groups import assignment
@@ -30,6 +30,7 @@ from anabranch.broker.coordinators.consumer_groups.timers import Timers
 from anabranch.protocol import consumer_group_records as records
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record
+from anabranch.protocol.values import slotted
 
 NO_EPOCH: Final = -1
 
@@ -44,7 +45,7 @@ class ConsumerGroupState(enum.Enum):
     DEAD = "Dead"
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class ConsumerGroup:
     """One KIP-848 group."""
 

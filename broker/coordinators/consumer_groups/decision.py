@@ -10,7 +10,7 @@ member's reconciliation. Source: Kafka's GroupMetadataManager of 4.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anabranch.broker.coordinators.consumer_groups import assignment, target_assignment
@@ -26,9 +26,10 @@ from anabranch.broker.coordinators.consumer_groups.topics_view import NO_TOPICS,
 from anabranch.protocol import consumer_group_records as records
 from anabranch.protocol.group_records import Record
 from anabranch.protocol.internal_topics import GroupMetadataValue
+from anabranch.protocol.values import slotted
 
 
-@dataclass(slots=True)
+@slotted
 class Decision:
     """A decision about one group at one time."""
 

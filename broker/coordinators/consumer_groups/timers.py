@@ -7,9 +7,10 @@ passed.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anabranch.broker.coordinators.runtime.deadlines import Deadlines
+from anabranch.protocol.values import slotted
 
 
 class Timer(enum.Enum):
@@ -22,7 +23,7 @@ class Timer(enum.Enum):
     INITIAL = "the initial rebalance delay is over"
 
 
-@dataclass(slots=True)
+@slotted
 class Timers:
     """The deadlines of all timers of a group's members."""
 

@@ -6,12 +6,13 @@ It never stores that a gate is open: `group_gates` computes that from commits ea
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anabranch.broker.coordinators.offsets.committed_offsets import TopicPartition
+from anabranch.protocol.values import slotted
 
 
-@dataclass(slots=True)
+@slotted
 class GroupGateState:
     """The gate state of one group."""
 

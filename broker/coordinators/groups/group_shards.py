@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
@@ -43,6 +43,7 @@ from anabranch.protocol.internal_topics import (
     encode_key,
 )
 from anabranch.protocol.records.batch import NO_PRODUCER_ID
+from anabranch.protocol.values import slotted
 
 LAST_RECORDS: Final = (
     consumer_group_records.ConsumerGroupMetadataKey,
@@ -71,7 +72,7 @@ class GroupDecision(Protocol):
         """Callbacks that run once the records are in the log."""
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class GroupEntry:
     """A group with its offsets, and everything else that the coordinator keeps for it."""
 
@@ -209,7 +210,7 @@ class GroupEntry:
         await self.write(journal, encoded, CONSUMER_GROUP_ERRORS, appended=on_appended)
 
 
-@dataclass(slots=True)
+@slotted
 class Replay:
     """The state of one partition's journal, as far as it has been read."""
 
@@ -277,7 +278,7 @@ def _group_of(key: Any) -> type[AssignedGroup]:
     return ConsumerGroup
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class Shard:
     """One partition of `__consumer_offsets` that this broker leads."""
 

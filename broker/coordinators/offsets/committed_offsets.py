@@ -12,11 +12,11 @@ kafka.coordinator.group.GroupMetadata, CommitRecordMetadataAndOffset.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from anabranch.protocol.internal_topics import OffsetCommitKey, OffsetCommitValue, encode_key, encode_offset
-from anabranch.protocol.values import value
+from anabranch.protocol.values import slotted, value
 
 TopicPartition = tuple[str, int]
 
@@ -66,7 +66,7 @@ def records_of(group_id: str, values: Mapping[TopicPartition, CommittedOffset]) 
     ]
 
 
-@dataclass(slots=True)
+@slotted
 class Offsets:
     """All offsets of one group, committed and staged."""
 

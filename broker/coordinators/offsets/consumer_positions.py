@@ -12,7 +12,7 @@ notifies its member of a rebalance at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from anabranch.broker.coordinators.classic_groups.group_events import Answer, Ticket
@@ -24,12 +24,13 @@ from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionResponseTopic,
 )
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.values import slotted
 
 UNKNOWN: Final = -1
 OffsetOf = Callable[[TopicPartition], int]
 
 
-@dataclass(slots=True, kw_only=True)
+@slotted(kw_only=True)
 class Watch:
     """A waiting request of v1."""
 
@@ -39,7 +40,7 @@ class Watch:
     deadline_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class Positions:
     """The stored positions and waiting requests of one group."""
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
+
+from anabranch.protocol.values import slotted
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-@dataclass(slots=True)
+@slotted
 class Deadlines(Generic[Key]):
     """Keys with their deadlines."""
 

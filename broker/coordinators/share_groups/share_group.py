@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from anabranch.broker.coordinators.consumer_groups import assignment
@@ -25,7 +25,7 @@ from anabranch.broker.coordinators.consumer_groups.timers import Timers
 from anabranch.protocol import share_group_records as records
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record
-from anabranch.protocol.values import value
+from anabranch.protocol.values import slotted, value
 
 JOINING: Final = 0
 LEAVING: Final = -1
@@ -73,7 +73,7 @@ class ShareMember:
         )
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class ShareGroup:
     """One share group."""
 

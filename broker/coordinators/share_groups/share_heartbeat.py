@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from anabranch.broker.coordinators.consumer_groups import assignment
@@ -35,11 +35,12 @@ from anabranch.protocol import share_group_records as records
 from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record
+from anabranch.protocol.values import slotted
 
 MEMBER_ID_CHARACTERS_MAX: Final = 36
 
 
-@dataclass(slots=True)
+@slotted
 class ShareDecision:
     """A decision about a share group at one time; its records take effect when they are in the log."""
 

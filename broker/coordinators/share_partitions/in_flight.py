@@ -8,10 +8,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
-from anabranch.protocol.values import value
+from anabranch.protocol.values import slotted, value
 
 NOBODY: Final = ""
 
@@ -49,7 +48,7 @@ class StateBatch:
     delivery_count: int
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class InFlight:
     """A range of offsets with one state."""
 

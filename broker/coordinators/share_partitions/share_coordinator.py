@@ -18,7 +18,7 @@ import base64
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
@@ -39,6 +39,7 @@ from anabranch.broker.coordinators.share_partitions.share_state import (
 from anabranch.broker.coordinators.transactions.transaction_journal import TRANSACTION_ERRORS
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
+from anabranch.protocol.values import slotted
 
 if TYPE_CHECKING:
     from anabranch.broker.config.dynamic_config import DynamicConfig
@@ -56,7 +57,7 @@ def name_of(key: ShareKey) -> str:
     return f"{key.group}:{topic_id}:{key.partition}"
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class ShareShard:
     """One partition of `__share_group_state` that this broker leads."""
 

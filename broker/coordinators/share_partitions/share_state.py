@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 
 from anabranch.broker.coordinators.share_partitions.in_flight import RecordState, StateBatch
 from anabranch.protocol import codec
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
-from anabranch.protocol.values import value
-from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, tagged
+from anabranch.protocol.values import slotted, value
+from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, message, tagged
 
 UNCHANGED: Final = -1
 FRESH: Final = -1
@@ -38,7 +38,7 @@ class ShareKey:
     partition: int
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StoredKey:
     """The key of both kinds of records."""
 
@@ -47,7 +47,7 @@ class StoredKey:
     partition: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StoredBatch:
     """The stored state of a range of offsets."""
 
@@ -57,7 +57,7 @@ class StoredBatch:
     delivery_count: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SnapshotValue:
     """The value of a snapshot: the whole state."""
 
@@ -72,7 +72,7 @@ class SnapshotValue:
     state_batches: list[StoredBatch]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateValue:
     """The value of an update: the changes since the snapshot."""
 
@@ -84,7 +84,7 @@ class UpdateValue:
     state_batches: list[StoredBatch]
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class ShareState:
     """The state of a group in a share partition."""
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from anabranch.broker.coordinators.consumer_groups.subscribed_topics import FindTopic
 from anabranch.protocol.apis.streams_group_heartbeat import Subtopology, TopicInfo
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.streams_group_records import StreamsGroupTopologyValue
+from anabranch.protocol.values import slotted
 
 STALE_TOPOLOGY: Final = 0
 MISSING_SOURCE_TOPICS: Final = 1
@@ -42,7 +43,7 @@ Find = Callable[[str], int | None]
 """Returns the partition count of a topic in the cluster; None if it does not exist."""
 
 
-@dataclass(slots=True, kw_only=True)
+@slotted(kw_only=True)
 class ConfiguredSubtopology:
     """A subtopology with the partition counts of its topics."""
 
@@ -64,7 +65,7 @@ class ConfiguredSubtopology:
         )
 
 
-@dataclass(slots=True, kw_only=True)
+@slotted(kw_only=True)
 class ConfiguredTopology:
     """A topology in this cluster; it is not ready if it has a status."""
 

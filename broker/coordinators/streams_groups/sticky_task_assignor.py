@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anabranch.broker.coordinators.streams_groups.configured_topology import ConfiguredSubtopology
 from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS, STANDBY, Role, Tasks, each
+from anabranch.protocol.values import slotted
 
 Task = tuple[str, int]
 """(subtopology, partition)"""
@@ -22,7 +23,7 @@ Holders = Mapping[Role, Mapping[Task, list[str]]]
 """Role -> task -> the members that had it."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Share:
     """The quota of tasks per member, recomputed over the members that have not reached it."""
 
@@ -41,7 +42,7 @@ class _Share:
             self.members -= 1
 
 
-@dataclass(slots=True)
+@slotted
 class _Process:
     """An instance of the application; its threads are members."""
 
@@ -68,7 +69,7 @@ class _Process:
         return self.by_count[0][1]
 
 
-@dataclass(slots=True)
+@slotted
 class _Assignment:
     processes: dict[str, _Process]
     process_of: Mapping[str, _Process]

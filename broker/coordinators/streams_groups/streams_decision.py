@@ -7,7 +7,7 @@ sets its timers; the response waits until they are replicated. Source: KIP-1071;
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
@@ -19,7 +19,7 @@ from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, STANDBY, 
 from anabranch.protocol import streams_group_records as records
 from anabranch.protocol.apis.streams_group_heartbeat import KeyValue, TopicInfo
 from anabranch.protocol.group_records import Record
-from anabranch.protocol.values import value
+from anabranch.protocol.values import slotted, value
 
 
 @value(kw_only=True)
@@ -39,7 +39,7 @@ class StreamsAnswer:
     """Whether the member has an older version of the endpoint information."""
 
 
-@dataclass(slots=True)
+@slotted
 class StreamsDecision:
     """A decision about a streams group at one time; its records take effect when they are in the log."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from anabranch.broker.coordinators.consumer_groups.timers import Timers
@@ -29,6 +29,7 @@ from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS,
 from anabranch.protocol import streams_group_records as records
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record
+from anabranch.protocol.values import slotted
 
 NOT_VALIDATED: Final = -1
 """The validated topology epoch of a group whose topology is not ready."""
@@ -45,7 +46,7 @@ class StreamsGroupState(enum.Enum):
     DEAD = "Dead"
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class StreamsGroup:
     """One streams group."""
 

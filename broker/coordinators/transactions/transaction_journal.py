@@ -10,7 +10,7 @@ Source: kafka.coordinator.transaction.TransactionLog and TransactionStateManager
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from anabranch.broker.coordinators.runtime.journal import JournalRecord, TransactionEnd
@@ -30,6 +30,7 @@ from anabranch.protocol.internal_topics import (
     encode_transaction,
     encode_transaction_key,
 )
+from anabranch.protocol.values import slotted
 
 TRANSACTION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -45,7 +46,7 @@ TRANSACTION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 """The producer's error by append error; other errors stay unchanged."""
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class TransactionShard:
     """One partition of `__transaction_state` that this broker leads; its leader epoch is the coordinator epoch."""
 

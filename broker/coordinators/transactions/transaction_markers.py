@@ -12,7 +12,7 @@ TransactionMarkerRequestCompletionHandler.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from anabranch.broker.coordinators.transactions.transaction_journal import TransactionShard, group_by_topic
@@ -29,6 +29,7 @@ from anabranch.protocol.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.values import slotted
 
 NOWHERE: Final = -1
 """The queue of markers whose partition has no known live leader."""
@@ -39,7 +40,7 @@ NEEDS_NO_MARKER: Final = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, Er
 """Errors of partitions that cannot hold markers, and so hold no record of the transaction."""
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class DecidedTransaction:
     """A transaction between Prepare and Complete."""
 
@@ -73,7 +74,7 @@ Load = dict[DecidedTransaction, set[TopicPartition]]
 """The markers of one request or queue: transaction -> its partitions."""
 
 
-@dataclass(slots=True)
+@slotted
 class MarkerQueues:
     """The queued markers of each broker."""
 
@@ -109,7 +110,7 @@ def request_of(load: Load) -> WriteTxnMarkersRequest:
     return WriteTxnMarkersRequest(markers=[decided.marker(partitions) for decided, partitions in load.items()])
 
 
-@dataclass(slots=True)
+@slotted
 class MarkerOutcome:
     """The outcome of a response for one transaction."""
 

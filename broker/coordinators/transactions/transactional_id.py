@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.values import value
+from anabranch.protocol.values import slotted, value
 
 TopicPartition = tuple[str, int]
 
@@ -104,7 +104,7 @@ class Transition:
     last_update_ms: int
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@slotted(eq=False, kw_only=True)
 class Transaction:
     """One transactional id. `partitions` shrinks as markers are acknowledged."""
 

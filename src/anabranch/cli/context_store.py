@@ -9,20 +9,21 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Final
 
 import click
 
 from anabranch.protocol.suggestion import suggest
+from anabranch.protocol.values import value
 from anabranch.runtime.private_files import write_private_file
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 CONTROL_DEFAULT: Final = "http://127.0.0.1:9190"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Context:
     """One cluster: what commands use when their options do not name another."""
 
@@ -34,7 +35,7 @@ class Context:
     """The file of the CA of its control plane."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Contexts:
     """All contexts by name, and the name of the current one."""
 

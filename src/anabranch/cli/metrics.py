@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.metrics.endpoint import Endpoint
     from anabranch.broker.node.app import Node
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Metrics:
     """The metrics endpoint of this process, if there is one."""
 

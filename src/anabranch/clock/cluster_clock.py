@@ -18,10 +18,10 @@ import itertools
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from anabranch.clients.clock import wall_clock_ms
+from anabranch.protocol.values import slotted
 
 if TYPE_CHECKING:
     from anabranch.runtime.startable import Startable
@@ -44,7 +44,7 @@ class ClusterTimer(asyncio.TimerHandle):
     """The clock that will fire it; None once it has."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Move:
     until_s: float
     grain_s: float
