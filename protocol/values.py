@@ -67,14 +67,29 @@ def slotted(cls: type[Any] | None = None, /, *, kw_only: bool = False, eq: bool 
 
 
 def _make(cls: type[Any], *, kw_only: bool, eq: bool) -> type[Any]:
-    if cls.__doc__ is None:
-        cls.__doc__ = f"{cls.__name__}(...)"  # otherwise `dataclass` computes a signature for it
-    made: type[Any] = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
+    made = with_slots(cls, kw_only=kw_only)
     written = {"__init__": _init_source, "__eq__": _eq_source} if eq else {"__init__": _init_source}
     for name, write in written.items():
         setattr(made, name, _written_when_called(made, name, write))
     if "__repr__" not in vars(cls):
         made.__repr__ = _repr  # type: ignore[assignment]
+    return made
+
+
+def with_slots(cls: type[Any], *, kw_only: bool) -> type[Any]:
+    """Make a class a dataclass with slots, without methods.
+
+    `dataclass` parses each annotation in text form three times, in search of ClassVar, InitVar and KW_ONLY. It gets the
+    text of these only.
+    """
+    if cls.__doc__ is None:
+        cls.__doc__ = f"{cls.__name__}(...)"  # otherwise `dataclass` computes a signature for it
+    hints = vars(cls).get("__annotations__", {})
+    cls.__annotations__ = {name: hint if "Var" in hint or "KW_ONLY" in hint else object for name, hint in hints.items()}
+    made: type[Any] = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
+    made.__annotations__ = hints
+    for field in dataclasses.fields(made):
+        field.type = hints.get(field.name, field.type)
     return made
 
 

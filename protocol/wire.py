@@ -25,7 +25,7 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
-from anabranch.protocol.values import value
+from anabranch.protocol.values import value, with_slots
 
 LAST_VERSION: Final = 32767
 
@@ -86,9 +86,7 @@ def message(cls: type[Declared]) -> type[Declared]:
     A node imports some two hundred of these, and only decoders instantiate most of them, without `__init__`. So
     `__init__` is generated at its first call, and the rest is shared by all classes instead of compiled for each.
     """
-    if cls.__doc__ is None:
-        cls.__doc__ = f"{cls.__name__}(...)"  # otherwise `dataclass` computes a signature for it
-    made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
+    made = with_slots(cls, kw_only=True)
     for name, method in (("__init__", _first_init), ("__repr__", _repr), ("__eq__", _eq), ("__hash__", None)):
         setattr(made, name, method)
     return made

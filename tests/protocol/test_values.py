@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import pytest
 
@@ -190,6 +190,27 @@ def test_slotted_class_without_equality_is_compared_by_identity() -> None:
     assert repr(root) == "<node of 1>", "its own"
     with pytest.raises(TypeError):
         Node(1, None)  # type: ignore[misc]
+
+
+def test_fields_keep_their_annotations() -> None:
+    @slotted
+    class Counted:
+        limit: ClassVar[int] = 3
+        x: int
+        _: KW_ONLY
+        y: list[int] | None = None
+
+    @slotted
+    class More(Counted):
+        z: str = ""
+
+    assert [(one.name, one.type) for one in dataclasses.fields(Counted)] == [("x", "int"), ("y", "list[int] | None")]
+    assert [(one.name, one.type, one.kw_only) for one in dataclasses.fields(More)][1:] == [
+        ("y", "list[int] | None", True),
+        ("z", "str", False),
+    ]
+    assert (Counted(1).limit, More(1, "z", y=[2]).y, More(1, "z").z) == (3, [2], "z")
+    assert Counted.__annotations__["y"] == "list[int] | None"
 
 
 def test_cycle_has_a_repr() -> None:
