@@ -1,4 +1,4 @@
-"""The in-process ZooKeeper with a file: every transaction is appended to it before a client gets the outcome.
+"""A tree of znodes with a file: every transaction is appended to it before a client gets the outcome.
 
 One line per changed znode: its path and, unless it is deleted or ephemeral, its whole content. Reading the lines in
 order restores the tree, with versions and transaction numbers continuing, so that no broker or leader epoch is ever
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.controller.zk import paths
-from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.session import WatchEvent
 from anabranch.controller.zk.tree import Znode, ZnodeTree
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ STEP_LINE_CHARS: Final = 500
 """A line's fixed cost, in characters."""
 
 
-class JournaledZooKeeper(MemoryZooKeeper):
-    """A persistent `MemoryZooKeeper`."""
+class JournaledTree(ZnodeTree):
+    """A persistent `ZnodeTree`."""
 
     def __init__(self, path: str | Path) -> None:
         super().__init__()
@@ -35,26 +35,27 @@ class JournaledZooKeeper(MemoryZooKeeper):
         self._lock = DirectoryLock(path.parent)
         try:
             if path.exists():
-                self.tree = read(path.read_text())
+                restored = read(path.read_text())
+                self.nodes, self.zxid = restored.nodes, restored.zxid
             fresh = path.with_suffix(".new")
             fresh.unlink(missing_ok=True)
             fresh.touch(mode=0o600, exist_ok=False)  # it holds SCRAM credentials and tokens
-            fresh.write_text(to_lines(self.tree))
+            fresh.write_text(to_lines(self))
             fresh.replace(path)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         except BaseException:
             self._lock.release()
             raise
 
-    def write(self, apply: Callable[[], T]) -> T:
-        """Run a transaction, append it to the file, and post its watches."""
-        result = super().write(apply)
-        changed = dict.fromkeys(change.path for change in self.tree.changes if change.path is not None)
-        os.write(self._file, "".join(line(self.tree, one) for one in changed).encode())
-        return result
+    def transact(self, apply: Callable[[], T]) -> tuple[T, list[WatchEvent]]:
+        """Run one transaction, and append it to the file."""
+        result, changes = super().transact(apply)
+        changed = dict.fromkeys(change.path for change in changes if change.path is not None)
+        os.write(self._file, "".join(line(self, one) for one in changed).encode())
+        return result, changes
 
     def close(self) -> None:
-        """Close the file; the service must not be used any more."""
+        """Close the file; the tree must not be changed any more."""
         os.close(self._file)
         self._lock.release()
 
@@ -70,6 +71,7 @@ def line(tree: ZnodeTree, path: str) -> str:
     row: list[object] = [tree.zxid, path]
     if node is not None and not node.owner:
         row += [node.data.decode("latin-1"), node.czxid, node.mzxid, node.version, node.created]
+        row += [node.pzxid, node.ctime_ms, node.mtime_ms]
     return json.dumps(row, separators=(",", ":")) + "\n"
 
 
@@ -100,10 +102,10 @@ def reading(text: str) -> Generator[None, None, ZnodeTree]:
         tree.zxid = max(tree.zxid, zxid)
         parent = tree.nodes.get(paths.parent(path))
         if rest:
-            data, czxid, mzxid, version, created = rest
+            data, czxid, mzxid, version, created, *more = rest
             old = tree.nodes.get(path)
             children = old.children if old is not None else []
-            tree.nodes[path] = Znode(data.encode("latin-1"), czxid, mzxid, 0, version, created, children)
+            tree.nodes[path] = Znode(data.encode("latin-1"), czxid, mzxid, 0, version, created, children, *more)
             if parent is not None and path != "/":
                 parent.add_child(paths.name(path))
         elif tree.nodes.pop(path, None) is not None and parent is not None:

@@ -21,7 +21,6 @@ import contextvars
 import enum
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,7 +43,7 @@ from anabranch.controller.zk.session import (
 )
 from anabranch.controller.zk.sizes import check_multi, check_write
 from anabranch.controller.zk.tree import ZnodeTree
-from anabranch.protocol.values import slotted
+from anabranch.controller.zk.watch_manager import WatchManager
 
 T = TypeVar("T")
 
@@ -61,14 +60,6 @@ class Link(enum.Enum):
 OVER = (Link.EXPIRED, Link.CLOSED)
 
 
-@slotted
-class Watches:
-    """The callbacks that wait on one path. Dicts keep the order of registration, and each callback at most once."""
-
-    data: dict[tuple[MemorySession, WatchCallback], None] = field(default_factory=dict)
-    children: dict[tuple[MemorySession, WatchCallback], None] = field(default_factory=dict)
-
-
 class MemoryZooKeeper:
     """The ZooKeeper service. Everything runs on the loop of its callers; it needs no start or stop.
 
@@ -78,7 +69,7 @@ class MemoryZooKeeper:
 
     def __init__(self, tree: ZnodeTree | None = None) -> None:
         self.tree = ZnodeTree() if tree is None else tree
-        self._watches: dict[str, Watches] = {}
+        self.watches: WatchManager[tuple[MemorySession, WatchCallback]] = WatchManager()
         self._sessions: dict[int, MemorySession] = {}
         self._last_session_id = 0
 
@@ -138,36 +129,12 @@ class MemoryZooKeeper:
             self._fire(change)
         return result
 
-    def watches(self, path: str) -> Watches:
-        """Return the callbacks that wait on the path."""
-        return self._watches.setdefault(path, Watches())
-
     def drop_watches(self, session: MemorySession) -> list[WatchCallback]:
         """Remove all watches of a session and return their callbacks."""
-        dropped = []
-        for watches in self._watches.values():
-            for table in (watches.children, watches.data):
-                for key in [key for key in table if key[0] is session]:
-                    del table[key]
-                    dropped.append(key[1])
-        self._watches = {path: watches for path, watches in self._watches.items() if watches.data or watches.children}
-        return dropped
+        return [callback for _, callback in self.watches.remove(lambda watcher: watcher[0] is session)]
 
     def _fire(self, change: WatchEvent) -> None:
-        assert change.path is not None
-        watches = self._watches.get(change.path)
-        if watches is None:
-            return
-        fired: list[tuple[MemorySession, WatchCallback]] = []
-        if change.kind != "children":
-            fired += watches.data
-            watches.data.clear()
-        if change.kind in ("children", "deleted"):
-            fired += watches.children
-            watches.children.clear()
-        if not watches.data and not watches.children:
-            del self._watches[change.path]
-        for session, callback in fired:
+        for session, callback in self.watches.trigger(change):
             session.notify(callback, change)
 
 
@@ -208,7 +175,7 @@ class MemorySession(ZkSession):
         def read() -> tuple[bytes, Stat]:
             node = self._server.tree.node(path)  # raises before the watch is set, as ZooKeeper does
             if watch is not None:
-                self._server.watches(path).data[self, watch] = None
+                self._server.watches.watch_data(path, (self, watch))
             return node.data, node.stat()
 
         return await self._ask(read)
@@ -228,7 +195,7 @@ class MemorySession(ZkSession):
         def read() -> list[str]:
             node = self._server.tree.node(path)
             if watch is not None:
-                self._server.watches(path).children[self, watch] = None
+                self._server.watches.watch_children(path, (self, watch))
             return node.children.copy()
 
         return await self._ask(read)
@@ -238,7 +205,7 @@ class MemorySession(ZkSession):
 
         def read() -> Stat | None:
             if watch is not None:
-                self._server.watches(path).data[self, watch] = None
+                self._server.watches.watch_data(path, (self, watch))
             node = self._server.tree.nodes.get(path)
             return None if node is None else node.stat()
 

@@ -1,7 +1,7 @@
-"""The data of the in-process ZooKeeper: a tree of znodes that changes by one transaction at a time.
+"""The data of the in-process and of the built-in ZooKeeper: a tree of znodes that changes by one transaction at a time.
 
 Transactions are numbered by zxid. A failed one leaves no changes (every step has an undo), and a successful one lists
-its changes, in order, for the watches. This module has no sessions and no watches.
+its changes, in order, for the watches. This module has no sessions, no watches and no clock: its owner sets `now_ms`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class Znode:
     created: int = 0
     children: list[str] = field(default_factory=list)
     """Sorted, as clients receive them: reads are more frequent than changes."""
+    pzxid: int = 0
+    """The transaction that last created or deleted a child, or else this znode."""
+    ctime_ms: int = 0
+    mtime_ms: int = 0
 
     def stat(self) -> Stat:
         """Return the znode's stat for clients."""
@@ -70,6 +74,8 @@ class ZnodeTree:
     def __init__(self) -> None:
         self.zxid = 0
         self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0)}
+        self.now_ms = 0
+        """The time of the next changes, in milliseconds since the epoch; 0 where no client can see it."""
         self.changes: list[WatchEvent] = []
         self._undo: list[Callable[[], object]] = []
 
@@ -101,11 +107,14 @@ class ZnodeTree:
             raise NodeExists(path)
         if up.owner:
             raise NoChildrenForEphemerals(path)
-        self.nodes[path] = Znode(data, self.zxid, self.zxid, owner)
+        self.nodes[path] = Znode(
+            data, self.zxid, self.zxid, owner, pzxid=self.zxid, ctime_ms=self.now_ms, mtime_ms=self.now_ms
+        )
+        self._undo += [partial(self.nodes.pop, path), partial(up.remove_child, paths.name(path))]
+        self._undo += [partial(setattr, up, "created", up.created), partial(setattr, up, "pzxid", up.pzxid)]
         up.add_child(paths.name(path))
         up.created += 1
-        self._undo += [partial(self.nodes.pop, path), partial(up.remove_child, paths.name(path))]
-        self._undo.append(partial(setattr, up, "created", up.created - 1))
+        up.pzxid = self.zxid
         self.changes += [WatchEvent(path, "created"), WatchEvent(paths.parent(path), "children")]
         return path
 
@@ -133,9 +142,9 @@ class ZnodeTree:
     def set(self, path: str, data: bytes, version: int) -> Stat:
         """Replace the data."""
         node = self.check(path, version)
-        for name in ("data", "mzxid", "version"):
+        for name in ("data", "mzxid", "version", "mtime_ms"):
             self._undo.append(partial(setattr, node, name, getattr(node, name)))
-        node.data, node.mzxid, node.version = data, self.zxid, node.version + 1
+        node.data, node.mzxid, node.version, node.mtime_ms = data, self.zxid, node.version + 1, self.now_ms
         self.changes.append(WatchEvent(path, "changed"))
         return node.stat()
 
@@ -148,6 +157,8 @@ class ZnodeTree:
         del self.nodes[path]
         up.remove_child(paths.name(path))
         self._undo += [partial(self.nodes.__setitem__, path, node), partial(up.add_child, paths.name(path))]
+        self._undo.append(partial(setattr, up, "pzxid", up.pzxid))
+        up.pzxid = self.zxid
         self.changes += [WatchEvent(path, "deleted"), WatchEvent(paths.parent(path), "children")]
 
     def owned_by(self, session_id: int) -> list[str]:
@@ -159,13 +170,14 @@ class ZnodeTree:
         answers: list[str | Stat | None] = []
         for index, op in enumerate(ops):
             try:
-                answers.append(self._perform_one(owner, op))
+                answers.append(self.perform_one(owner, op))
             except ZkError as error:
                 error.index = index
                 raise
         return answers
 
-    def _perform_one(self, owner: int, op: Op) -> str | Stat | None:
+    def perform_one(self, owner: int, op: Op) -> str | Stat | None:
+        """Execute one operation: path of a Create, stat of a Set, None of a Delete or Check."""
         match op:
             case Create():
                 return self.create(op.path, op.data, owner=owner if op.ephemeral else 0, sequence=op.sequence)

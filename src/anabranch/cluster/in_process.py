@@ -19,7 +19,7 @@ from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.cluster.broker_processes import BrokerProcesses
 from anabranch.cluster.cluster_settings import ClusterSettings
-from anabranch.controller.zk.journal import JournaledZooKeeper
+from anabranch.controller.zk.journal import JournaledTree
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.startable import Startable
@@ -116,7 +116,7 @@ class Cluster(Startable):
 
     @staticmethod
     def _open_zookeeper(data_dir: str | Path | None) -> MemoryZooKeeper:
-        return MemoryZooKeeper() if data_dir is None else JournaledZooKeeper(Path(data_dir) / JOURNAL)
+        return MemoryZooKeeper(None if data_dir is None else JournaledTree(Path(data_dir) / JOURNAL))
 
     @property
     def bootstrap_servers(self) -> str:
@@ -235,8 +235,8 @@ class Cluster(Startable):
         await self._stop_nodes()
         if self._faults is not None:
             self._faults.clear()
-        if isinstance(self.zookeeper, JournaledZooKeeper):
-            self.zookeeper.close()
+        if isinstance(self.zookeeper.tree, JournaledTree):
+            self.zookeeper.tree.close()
 
     async def _stop_nodes(self) -> None:
         if self._fault_actions is not None:
@@ -336,7 +336,7 @@ class Cluster(Startable):
         return twin
 
     def _check_in_memory(self) -> None:
-        if isinstance(self.zookeeper, JournaledZooKeeper):
+        if isinstance(self.zookeeper.tree, JournaledTree):
             from anabranch.state.snapshot import NotInMemory
 
             raise NotInMemory("this cluster keeps its data in a directory: stop it, and use copies of the directory")

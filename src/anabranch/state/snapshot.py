@@ -122,7 +122,7 @@ class Snapshot:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise InvalidSnapshot(f"not a snapshot: {JOURNAL}: {error}") from None
         for number, (path, node) in enumerate(tree.nodes.items()):
-            numbers = (node.czxid, node.mzxid, node.version, node.created)
+            numbers = (node.czxid, node.mzxid, node.version, node.created, node.pzxid, node.ctime_ms, node.mtime_ms)
             if paths.parent(path) not in tree.nodes or not all(type(one) is int for one in numbers):
                 raise InvalidSnapshot(f"not a snapshot: {JOURNAL}: the znode {path[:200]!r} is broken")
             if not number % 1000:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.controller.zk.journal import JournaledZooKeeper
+from anabranch.controller.zk.journal import JournaledTree
+from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import BadVersion, Check, Create, Delete, Set
 from anabranch.controller.zk.tree import ZnodeTree
 
@@ -14,15 +15,21 @@ from anabranch.controller.zk.tree import ZnodeTree
 def lasting(tree: ZnodeTree) -> dict[str, tuple[object, ...]]:
     """Everything but ephemerals."""
     return {
-        path: (one.data, one.czxid, one.mzxid, one.version, one.created)
+        path: (one.data, one.czxid, one.mzxid, one.version, one.created, one.pzxid, one.ctime_ms, one.mtime_ms)
         for path, one in tree.nodes.items()
         if not one.owner
     }
 
 
+def close(zookeeper: MemoryZooKeeper) -> None:
+    assert isinstance(zookeeper.tree, JournaledTree)
+    zookeeper.tree.close()
+
+
 async def test_restarted_zookeeper_continues_from_its_journal(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "journal"
-    first = JournaledZooKeeper(path)
+    first = MemoryZooKeeper(JournaledTree(path))
+    first.tree.now_ms = 1_700_000_000_000
     session = await first.connect()
     await session.create("/a/b", b"\x00\xff\n", make_parents=True)
     await session.create("/a/s-", b"", sequence=True)
@@ -32,9 +39,9 @@ async def test_restarted_zookeeper_continues_from_its_journal(tmp_path: Path) ->
     with pytest.raises(BadVersion):
         await session.multi([Create("/a/d", b"never"), Check("/a/b", 99)])
     before, zxid = lasting(first.tree), first.tree.zxid
-    first.close()
+    close(first)
 
-    second = JournaledZooKeeper(path)
+    second = MemoryZooKeeper(JournaledTree(path))
     assert lasting(second.tree) == before
     assert second.tree.zxid >= zxid - 1, "the transaction that failed left no trace"
     session = await second.connect()
@@ -42,16 +49,25 @@ async def test_restarted_zookeeper_continues_from_its_journal(tmp_path: Path) ->
     _, stat = await session.create_with_stat("/a/e", b"new", ephemeral=True)
     assert stat.czxid > max(one.mzxid for one in first.tree.nodes.values())
     assert await session.create("/a/s-", sequence=True) == "/a/s-0000000005"
-    second.close()
+    close(second)
 
 
 async def test_truncated_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    first = JournaledZooKeeper(path)
+    first = MemoryZooKeeper(JournaledTree(path))
     session = await first.connect()
     await session.create("/kept", b"1")
-    first.close()
+    close(first)
     path.write_text(path.read_text() + '[99,"/torn","x",9')
-    second = JournaledZooKeeper(path)
+    second = MemoryZooKeeper(JournaledTree(path))
     assert set(second.tree.nodes) == {"/", "/kept"}
-    second.close()
+    close(second)
+
+
+async def test_lines_without_times_are_read(tmp_path: Path) -> None:
+    """Journals and snapshots from before znodes had times, and the transaction of their last child."""
+    path = tmp_path / "journal"
+    path.write_text('[3,"/",  "",0,0,0,1]\n[3,"/old","x",3,3,0,0]\n')
+    tree = JournaledTree(path)
+    assert (tree.node("/old").data, tree.node("/old").pzxid, tree.node("/old").ctime_ms) == (b"x", 0, 0)
+    tree.close()
