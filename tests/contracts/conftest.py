@@ -6,13 +6,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from anabranch.controller.zk.server.tcp_server import ZooKeeperTcpServer
+from anabranch.controller.zk.tree import ZnodeTree
 from tests.contracts.zk_worlds import World, open_world
 
 
-@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.zookeeper)])
-def hosts(request: pytest.FixtureRequest) -> str | None:
-    """Where the real ZooKeeper is; None stands for the one in memory."""
-    return request.getfixturevalue("zookeeper_hosts") if request.param == "real" else None
+@pytest.fixture(params=["memory", "built-in", pytest.param("real", marks=pytest.mark.zookeeper)])
+async def hosts(request: pytest.FixtureRequest) -> AsyncIterator[str | None]:
+    """Where a ZooKeeper is, the built-in or a real one; None stands for the one in memory."""
+    if request.param != "built-in":
+        yield request.getfixturevalue("zookeeper_hosts") if request.param == "real" else None
+        return
+    server = ZooKeeperTcpServer(ZnodeTree())
+    await server.start("127.0.0.1")
+    yield f"127.0.0.1:{server.port}/test"
+    await server.stop()
 
 
 @pytest.fixture

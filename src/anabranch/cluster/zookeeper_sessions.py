@@ -1,9 +1,9 @@
 """Ends a ZooKeeper session from outside, at once: connect with its id and password, and close it.
 
 A server hands a session over to a client with its id and password, and the password follows from the id by ZooKeeper's
-own rule (sixteen bytes of `java.util.Random`, seeded with the id and a constant). So no cooperation of the target is
-needed: the `ephemeral_owner` of any of its znodes is enough. The target notices as at any expiry: its ephemerals are
-gone, its connection is closed, and reconnecting is answered with "expired".
+own rule (`session_password`). So no cooperation of the target is needed: the `ephemeral_owner` of any of its znodes is
+enough. The target notices as at any expiry: its ephemerals are gone, its connection is closed, and reconnecting is
+answered with "expired".
 
 This module encodes only the two necessary messages (ConnectRequest and closeSession of ZooKeeper's wire format).
 """
@@ -16,12 +16,10 @@ from typing import Final
 
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
+from anabranch.controller.zk.server.session_password import password_of
 from anabranch.controller.zk.session import NoNode
 from anabranch.protocol.host_port import parse_host_port
 
-SUPER_SECRET: Final = 0xB3415C00
-MULTIPLIER: Final = 0x5DEECE66D
-MASK_48: Final = (1 << 48) - 1
 CLOSE_SESSION: Final = -11
 TIMEOUT_S: Final = 10.0
 TRIES: Final = 5
@@ -30,16 +28,6 @@ _connect_request: Final = struct.Struct(">iqiqi16s?")
 
 class NoSession(RuntimeError):
     """There is no such session, or no server handed it over."""
-
-
-def password_of(session_id: int) -> bytes:
-    """Return the password that servers assign to this session id."""
-    seed = ((session_id & ((1 << 64) - 1)) ^ SUPER_SECRET ^ MULTIPLIER) & MASK_48
-    found = b""
-    for _ in range(4):
-        seed = (seed * MULTIPLIER + 0xB) & MASK_48
-        found += (seed >> 16 & 0xFFFFFFFF).to_bytes(4, "little")
-    return found
 
 
 class _SessionReclaimed(Exception):

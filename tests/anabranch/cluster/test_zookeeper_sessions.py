@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from anabranch.cluster.ensemble import LocalEnsemble
-from anabranch.cluster.zookeeper_sessions import NoSession, expire, password_of, session_of
+from anabranch.cluster.zookeeper_sessions import NoSession, expire, session_of
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
+from anabranch.controller.zk.server.session_password import password_of
 from anabranch.controller.zk.session import SessionEvent
 
 pytestmark = [pytest.mark.zookeeper]
