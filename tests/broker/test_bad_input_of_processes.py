@@ -38,7 +38,7 @@ def attack(port: int, frames: list[bytes]) -> None:
 @pytest.mark.processes
 @pytest.mark.zookeeper
 async def test_mutated_frames_do_not_harm_a_cluster_of_processes() -> None:
-    async with asyncio.timeout(600), ProcessCluster(2) as cluster:
+    async with asyncio.timeout(600), ProcessCluster(2, zookeeper="local") as cluster:
         servers = cluster.bootstrap_servers
         async with Admin(servers) as admin, Producer(servers) as producer:
             await admin.create_topics([NewTopic(name=TOPIC, partitions=1, replication_factor=2)])

@@ -63,7 +63,10 @@ async def everything(bootstrap_servers: str, wanted: list[bytes]) -> Counter[byt
 
 
 async def test_acknowledged_records_survive_a_kill_of_every_node() -> None:
-    async with asyncio.timeout(200), ProcessCluster(3, controllers=1, properties=PROPERTIES) as cluster:
+    async with (
+        asyncio.timeout(200),
+        ProcessCluster(3, controllers=1, zookeeper="local", properties=PROPERTIES) as cluster,
+    ):
         async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
             await admin.create_topics([NewTopic(name="t", partitions=PARTITIONS, replication_factor=3)])
             writer = Writer(producer)

@@ -67,6 +67,8 @@ async def answers_of_ours(cases: Sequence[Case], brokers: int, kafka: str, *, te
     if telemetry:
         properties["client.telemetry.enable"] = "true"
     shown = dict.fromkeys(range(1, brokers + 1), kafka)
-    async with ProcessCluster(brokers, properties=properties, log_level="warning", kafka=shown) as cluster:
+    async with ProcessCluster(
+        brokers, zookeeper="local", properties=properties, log_level="warning", kafka=shown
+    ) as cluster:
         addresses = {node.node_id: (node.host, node.port) for node in cluster.brokers}
         return await replay(cases, addresses, "Anabranch", kafka)

@@ -36,7 +36,7 @@ class World:
             "transaction.state.log.replication.factor": "3",
             "kafka.version": os.environ.get(SHOWN, DEFAULT),
         }
-        self.cluster = ProcessCluster(3, properties=properties, log_level="warning")
+        self.cluster = ProcessCluster(3, zookeeper="local", properties=properties, log_level="warning")
         self._runner = runner
         self._numbers = itertools.count(1)
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
 from anabranch.broker.node.start_settings import IDS, check_reachable, refuse_twice, start_settings, warn_of_open_doors
@@ -16,11 +16,13 @@ from anabranch.cluster.launched_agent import AgentOptions
 from anabranch.cluster.process_registry import LauncherSocket
 from anabranch.cluster.processes import ProcessCluster
 from anabranch.runtime.runner import StopSignal
-from anabranch.state.data_directory import node_command_options, refuse_other_form
+from anabranch.state.data_directory import BUILT_IN, LOCAL, node_command_options, refuse_other_form
 
 if TYPE_CHECKING:
     from anabranch.control.endpoint import ControlEndpoint
     from anabranch.control.route import Route
+
+LOGIN: Final = "zookeeper.auth"
 
 
 async def serve_processes(
@@ -44,8 +46,13 @@ async def serve_processes(
     settings = start_settings(BrokerSettings(host=host), {**properties, **named})
     check_reachable(settings)
     warn_of_open_doors(settings)
-    if zookeeper != "local" and ":" not in zookeeper:
-        raise ConfigError(f"--zookeeper {zookeeper!r}: write local, or HOST:PORT of an ensemble")
+    if zookeeper not in (BUILT_IN, LOCAL) and ":" not in zookeeper:
+        raise ConfigError(f"--zookeeper {zookeeper!r}: write {BUILT_IN}, {LOCAL}, or HOST:PORT of an ensemble")
+    if zookeeper == BUILT_IN and LOGIN in properties:
+        raise ConfigError(
+            f"{LOGIN} needs --zookeeper {LOCAL}, or HOST:PORT of an ensemble: the built-in ZooKeeper has no logins and "
+            "no owners of znodes"
+        )
     versions = versions_of(kafka, range(settings.node_id, settings.node_id + brokers), settings.kafka_version)
     if data_dir is not None:
         refuse_other_form(data_dir, processes=True)

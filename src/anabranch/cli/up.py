@@ -1,7 +1,7 @@
 """`anabranch up`: a whole cluster on this machine.
 
 By default one process holds all brokers, with ZooKeeper and the logs in memory: no Java, no disk, ready in a fraction
-of a second. With --processes every broker is a separate process and ZooKeeper is real.
+of a second. With --processes every broker is a separate process, and so is ZooKeeper.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ Examples:
   anabranch up --from seeded.zip                start from a saved snapshot
   anabranch up --clock 10x                      ten times as fast
   anabranch up --rules faults.json              apply fault rules from the start
-  anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
-  anabranch up --processes --zookeeper local --control 127.0.0.1:9190
+  anabranch up --processes                      one process per broker, so they use all cores
+  anabranch up --processes --control 127.0.0.1:9190
       kills and freezes real processes, with the same HTTP API
+  anabranch up --processes --zookeeper local    with a real ZooKeeper (needs Java)
 """,
 )
 @click.option(
@@ -86,9 +87,11 @@ Examples:
     help="What clients are told to connect to, if it differs; PORT is that of the first broker, the others follow.",
 )
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
-@click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
+@click.option("--processes", is_flag=True, help="One process per broker, and one for ZooKeeper.")
 @click.option(
-    "--zookeeper", metavar="local|HOST:PORT", help="With --processes: start a ZooKeeper (local), or use this one."
+    "--zookeeper",
+    metavar="built-in|local|HOST:PORT",
+    help="With --processes: the built-in ZooKeeper (default), a real one from Java (local), or a running one.",
 )
 @click.option("--racks", metavar="NAME,...", help="The racks of the brokers, in turn.")
 @shared_options.BROKER_PROPERTIES
@@ -183,6 +186,7 @@ def command(
     options: dict[str, Any] = {"host": host, "port": port, "listeners": listeners, "data_dir": data_dir, "kafka": kafka}
     with failures_explained():
         from anabranch.broker.config.properties_file import properties_of
+        from anabranch.state.data_directory import BUILT_IN
 
         options["properties"] = properties_of(config_file, config)
         listen = functools.partial(
@@ -195,7 +199,7 @@ def command(
             certificate=control_certificate,
         )
         if processes:
-            options |= {"zookeeper": zookeeper, "metrics_port": metrics_port, "endpoint": listen()}
+            options |= {"zookeeper": zookeeper or BUILT_IN, "metrics_port": metrics_port, "endpoint": listen()}
             run_processes(brokers=brokers, log_level=log_level, **options)
             return
         pace = clock_pace(clock, control)
@@ -261,8 +265,6 @@ def check_processes(processes: bool, zookeeper: str | None, metrics_port: int | 
         if zookeeper:
             raise click.UsageError("--zookeeper needs --processes; otherwise an in-memory ZooKeeper is used")
         return
-    if not zookeeper:
-        raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
     if metrics_port == 0:
         raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
     for name, given in options.items():

@@ -1,19 +1,25 @@
-"""`anabranch zookeeper`: runs a real ZooKeeper server in the foreground, alone or in an ensemble."""
+"""`anabranch zookeeper`: runs one ZooKeeper server in the foreground: a real one, or the built-in one."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from anabranch.cli.node import address
+from anabranch.cli.start_errors import cannot_start
+from anabranch.protocol.host_port import format_host_port
 from anabranch.runtime.runner import StopSignal, run
+from anabranch.state.data_directory import JOURNAL, ZOOKEEPER_DATA, refuse_other_zookeeper
 
 if TYPE_CHECKING:
     from anabranch.cluster.zookeeper import LocalZooKeeper
+    from anabranch.controller.zk.tree import ZnodeTree
 
 PEER_PORTS: Final = "2888:3888"
 """The ports for followers and elections, as in ZooKeeper's own examples."""
@@ -26,6 +32,7 @@ SERVER: Final = re.compile(r"(?P<number>\d+)=(?P<host>[^:\s\[\]]+|\[[^\[\]\s]+\]
 Examples:
   anabranch zookeeper --data-dir ./data/zookeeper    on 127.0.0.1:2181
   anabranch zookeeper --listen 127.0.0.1:0           on a free port, without permanent data
+  anabranch zookeeper --built-in --data-dir ./zk     without Java, and without logins, ACLs and other servers
   anabranch zookeeper --listen 10.0.0.1:2181 --data-dir ./zk \\
       --id 1 --server 1=10.0.0.1 --server 2=10.0.0.2 --server 3=10.0.0.3
                                                      one of three servers; the others with --id 2 and 3
@@ -42,13 +49,31 @@ Examples:
     help=f"A server of the ensemble, with its peer ports: {PEER_PORTS}. Repeat for each.",
 )
 @click.option("--jaas", type=click.Path(exists=True, dir_okay=False), help="A JAAS file with users.")
-def command(listen: str, data_dir: str | None, server_id: int | None, servers: Sequence[str], jaas: str | None) -> None:
-    """Run one ZooKeeper server until SIGINT or SIGTERM. Needs the extra `audit`, and Java 17 or the extra `java`."""
+@click.option("--built-in", is_flag=True, help="Run the built-in server, which needs no Java.")
+def command(
+    listen: str,
+    data_dir: str | None,
+    server_id: int | None,
+    servers: Sequence[str],
+    jaas: str | None,
+    built_in: bool,
+) -> None:
+    """Run one ZooKeeper server until SIGINT or SIGTERM. Needs the extra `audit`, and Java 17 or the extra `java`.
+
+    With --built-in it needs neither: it is for one server, whose sessions end when it restarts.
+    """
+    host, port = address(listen)
+    quorum = quorum_of(servers, server_id, data_dir)
+    if built_in:
+        if quorum or jaas:
+            raise click.UsageError(f"{'--server' if quorum else '--jaas'} needs a real ZooKeeper: leave --built-in out")
+        run_built_in(host, port, data_dir)
+        return
     from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, java_version
     from anabranch.runtime.stall_detection import STALL_TIMEOUT_S
 
-    host, port = address(listen)
-    quorum = quorum_of(servers, server_id, data_dir)
+    if data_dir is not None:
+        _check_data(data_dir, built_in=False)
     server = LocalZooKeeper(
         host=host,
         port=port,
@@ -63,6 +88,49 @@ def command(listen: str, data_dir: str | None, server_id: int | None, servers: S
         run(lambda: serve(server, len(quorum)))
     except (ZooKeeperUnavailable, OSError) as error:
         raise click.ClickException(str(error)) from None
+
+
+def _check_data(data_dir: str, *, built_in: bool) -> None:
+    """Raise UsageError if the directory holds the data of the other kind of server."""
+    from anabranch.broker.config.broker_settings import ConfigError
+
+    try:
+        refuse_other_zookeeper(data_dir, built_in=built_in)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def run_built_in(host: str, port: int, data_dir: str | None) -> None:
+    """Run the built-in server, with its znodes in a file if there is a directory."""
+    from anabranch.controller.zk.journal import JournaledTree
+    from anabranch.controller.zk.tree import ZnodeTree
+
+    try:
+        if data_dir is None:
+            run(lambda: serve_built_in(ZnodeTree(), host, port))
+            return
+        _check_data(data_dir, built_in=True)
+        with contextlib.closing(JournaledTree(Path(data_dir) / ZOOKEEPER_DATA / JOURNAL)) as tree:
+            run(lambda: serve_built_in(tree, host, port))
+    except OSError as error:
+        raise click.ClickException(cannot_start(error)) from None
+
+
+async def serve_built_in(tree: ZnodeTree, host: str, port: int) -> None:
+    """Run the built-in server until a signal, or until its file cannot be written."""
+    from anabranch.cluster.zookeeper import ANYWHERE, LOOPBACK
+    from anabranch.controller.zk.server.tcp_server import ZooKeeperTcpServer
+
+    stop = StopSignal()
+    server = ZooKeeperTcpServer(tree)
+    try:
+        await server.start(host, port)
+        shown = LOOPBACK if host == ANYWHERE else host
+        sys.stdout.write(f"ready zookeeper={format_host_port(shown, server.port)}\n")
+        sys.stdout.flush()
+        await stop.wait(server.wait_failed())
+    finally:
+        await server.stop()
 
 
 def quorum_of(servers: Sequence[str], server_id: int | None, data_dir: str | None) -> Mapping[int, str]:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from anabranch.state.data_directory import ZOOKEEPER
+from anabranch.state.data_directory import ZOOKEEPER, ZOOKEEPER_DATA
 
 RESTORING: Final = "restoring"
 """The directory with a complete copy of a snapshot, until all its parts are in their places."""
@@ -26,7 +26,9 @@ def finish_restore(directory: Path, zookeeper_data: Path | None = None) -> None:
     if not restoring.exists():
         return
     for part in sorted(restoring.iterdir()):
-        place = zookeeper_data or directory / ZOOKEEPER / "data" if part.name == ZOOKEEPER else directory / part.name
+        place = directory / part.name
+        if part.name == ZOOKEEPER:
+            place = zookeeper_data or place / ZOOKEEPER_DATA
         if place.exists():
             shutil.rmtree(place)
         place.parent.mkdir(parents=True, exist_ok=True)

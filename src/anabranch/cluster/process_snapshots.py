@@ -132,7 +132,7 @@ class ProcessSnapshots:
         if server is None:
             raise SnapshotRefused(
                 f"the ZooKeeper at {self._cluster.zookeeper} was not started by this cluster, so its data cannot be "
-                "copied; use --zookeeper local"
+                "copied; leave --zookeeper out, or use --zookeeper local"
             )
         return server.data_directory
 

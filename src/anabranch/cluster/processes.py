@@ -1,4 +1,4 @@
-"""A cluster of real processes with a real ZooKeeper: `anabranch up --processes`, demonstration and fault tests.
+"""A cluster of real processes and their ZooKeeper: `anabranch up --processes`, demonstration and fault tests.
 
 Each node runs `anabranch node` in its own process. `kill` is SIGKILL: nothing is flushed, and no other node is
 notified. A node keeps its port and data directory over restarts; its log goes to a file.
@@ -23,17 +23,18 @@ from anabranch.broker.node.start_settings import start_settings
 from anabranch.broker.profiles.profile_choice import oldest
 from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.cluster.built_in_zookeeper import BuiltInZooKeeper
 from anabranch.cluster.interrupted_restore import finish_restore
 from anabranch.cluster.launched_agent import LOOPBACK, AgentOptions, LaunchedAgent
 from anabranch.cluster.node_process import COMMAND_MODULE, NodeFailed, NodeProcess
-from anabranch.cluster.zookeeper import LocalZooKeeper
+from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperProcess
 from anabranch.cluster.zookeeper_links import ZooKeeperLinks
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.host_port import format_host_port
 from anabranch.runtime.sockets import free_ports
 from anabranch.runtime.stall_detection import STALL_TIMEOUT_S, Stalled, wait_while_progressing
 from anabranch.runtime.startable import Startable
-from anabranch.state.data_directory import ZOOKEEPER
+from anabranch.state.data_directory import BUILT_IN, LOCAL, ZOOKEEPER, refuse_other_zookeeper
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security
@@ -62,7 +63,7 @@ class ProcessCluster(Startable):
     Args:
         brokers: The number of brokers.
         controllers: The number of spare controllers.
-        zookeeper: "local" starts a ZooKeeper; HOST:PORT uses a running ensemble.
+        zookeeper: "built-in" starts the built-in ZooKeeper, "local" a real one; HOST:PORT uses a running ensemble.
         host: The address of the listeners.
         port: The first node's port; the others follow. 0 takes free ports.
         listeners: Several listeners instead of `host` and `port`, as of the first node: `["SSL://127.0.0.1:9093"]`.
@@ -82,7 +83,7 @@ class ProcessCluster(Startable):
         brokers: int = 3,
         *,
         controllers: int = 0,
-        zookeeper: str = "local",
+        zookeeper: str = BUILT_IN,
         host: str = "127.0.0.1",
         port: int = 0,
         listeners: Sequence[str] = (),
@@ -130,7 +131,7 @@ class ProcessCluster(Startable):
         self._agents = agents
         self._module = module
         self._zookeeper = zookeeper
-        self._server: LocalZooKeeper | None = None
+        self._server: ZooKeeperProcess | None = None
         self.zookeeper_links: ZooKeeperLinks | None = None
         """The nodes' links to ZooKeeper, if the nodes have agents."""
         self._lock: DirectoryLock | None = None
@@ -153,17 +154,22 @@ class ProcessCluster(Startable):
         return self._zookeeper if self._server is None else self._server.hosts
 
     async def start(self) -> None:
-        """Start ZooKeeper, if it is "local", and all nodes, and wait until every broker knows every other.
+        """Start ZooKeeper, unless it is an ensemble, and all nodes, and wait until every broker knows every other.
 
         Raises:
+            ConfigError: The directory has the data of another kind of ZooKeeper.
             DirectoryInUse: Another process runs in the directory.
             NodeFailed: A node ended, or made no progress; the message has its last log lines.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.directory)
         finish_restore(self.directory)
-        if self._zookeeper == "local":
-            self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
+        if self._zookeeper in (BUILT_IN, LOCAL):
+            data_dir = None if self._temporary else self.directory / ZOOKEEPER
+            if data_dir is not None:
+                refuse_other_zookeeper(data_dir, built_in=self._zookeeper == BUILT_IN)
+            kind = BuiltInZooKeeper if self._zookeeper == BUILT_IN else LocalZooKeeper
+            self._server = kind(data_dir=data_dir)
             await self._server.__aenter__()
         if self._agents is not None:
             self.zookeeper_links = ZooKeeperLinks(self.zookeeper)
@@ -231,7 +237,7 @@ class ProcessCluster(Startable):
             self._zookeeper_runs.set()
 
     @property
-    def server(self) -> LocalZooKeeper | None:
+    def server(self) -> ZooKeeperProcess | None:
         """The ZooKeeper that this cluster has started, if any."""
         return self._server
 

@@ -1,8 +1,8 @@
-"""A real ZooKeeper server on this machine, run from PySpark's jars: nothing else has to be installed.
+"""ZooKeeper servers as child processes of this one; a real one runs from PySpark's jars, without an installation.
 
-`LocalZooKeeper` is an ordinary server in a child process, alone or in an ensemble: small heap, no admin server, on
-127.0.0.1 by default. Its data is in a temporary directory by default. It can be killed and started again on the same
-port and data, to test failures of an ensemble.
+`LocalZooKeeper` is an ordinary server, alone or in an ensemble: small heap, no admin server, on 127.0.0.1 by default.
+Any `ZooKeeperProcess` has its data in a temporary directory by default. It can be killed and started again on the same
+port and data, to test failures of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.protocol.host_port import format_host_port, parse_host_port
@@ -28,6 +29,7 @@ from anabranch.runtime.sockets import family_of
 from anabranch.runtime.stall_detection import STALL_TIMEOUT_S, Stalled, process_progress, wait_while_progressing
 from anabranch.runtime.startable import Startable
 from anabranch.spark_jobs import java
+from anabranch.state.data_directory import ZOOKEEPER_DATA
 
 MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JARS: Final = (
@@ -72,6 +74,8 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c{1}: %m%n
 """
 ANYWHERE: Final = "0.0.0.0"
+LOOPBACK: Final = "127.0.0.1"
+LOG: Final = "zookeeper.log"
 INSTEAD: Final = "or name a running ensemble with --zookeeper HOST:PORT"
 ANSWER_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 10.0
@@ -112,7 +116,7 @@ def java_version() -> tuple[java.Java, str]:
         raise ZooKeeperUnavailable(f"a local ZooKeeper cannot run: {error}; {INSTEAD}") from None
 
 
-class LocalZooKeeper(Startable):
+class ZooKeeperProcess(Startable):
     """One server; `async with` (or plain `with`, outside of a loop) starts and stops it."""
 
     def __init__(
@@ -121,29 +125,26 @@ class LocalZooKeeper(Startable):
         host: str = "127.0.0.1",
         port: int = 0,
         data_dir: str | Path | None = None,
-        tick_ms: int = 500,
-        server_id: int = 0,
-        quorum: Mapping[int, str] | None = None,
         stall_timeout_s: float | None = STALL_TIMEOUT_S,
-        jaas: str | Path | None = None,
     ) -> None:
         """Create a server.
 
-        `quorum`: server number -> host and two ports (for followers, for elections), such as {1: "10.0.0.1:2888:3888",
-        ...}; this server joins as number `server_id`. `stall_timeout_s`: how long the server may make no progress
-        before its first response; None: until most of the others run. `jaas`: a file with the users of SASL logins, in
-        the section Server.
+        `stall_timeout_s`: how long the server may make no progress before its first response; None: for ever.
         """
         self.port = port
-        self._server_id = server_id
-        self._quorum = quorum or {}
         self._stall_timeout_s = stall_timeout_s
         self._host = host
-        self._jaas = Path(jaas).resolve() if jaas is not None else None
-        self._tick_ms = tick_ms
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def _command(self, directory: Path) -> list[str]:
+        """Return the command line, and write what it needs into the directory. Raises ZooKeeperUnavailable."""
+
+    def _working_directory(self) -> Path | None:
+        """Return the directory in which the process runs; None for that of this process."""
+        return None
 
     def __repr__(self) -> str:
         state = f"pid {self._process.pid}" if self._process else "not running"
@@ -152,12 +153,12 @@ class LocalZooKeeper(Startable):
     @property
     def hosts(self) -> str:
         """The server's connect string, "HOST:PORT"."""
-        return format_host_port("127.0.0.1" if self._host == ANYWHERE else self._host, self.port)
+        return format_host_port(LOOPBACK if self._host == ANYWHERE else self._host, self.port)
 
     @property
     def data_directory(self) -> Path:
         """The directory of its snapshots and transaction logs."""
-        return self._directory() / "data"
+        return self._directory() / ZOOKEEPER_DATA
 
     @property
     def pid(self) -> int | None:
@@ -202,7 +203,7 @@ class LocalZooKeeper(Startable):
         """Kill the server as a crash does; `start` restarts it with its port and data."""
         await self._end(signal.SIGKILL)
 
-    def __enter__(self) -> LocalZooKeeper:
+    def __enter__(self) -> Self:
         asyncio.run(self.start())
         return self
 
@@ -213,19 +214,15 @@ class LocalZooKeeper(Startable):
 
     def launch(self) -> None:
         """Start the process without waiting: a server of a quorum responds only when most servers run."""
-        runtime, jars = java_version()
         directory = self._directory()
         lock = DirectoryLock(directory)
-        config, logging, log = (directory / name for name in ("zoo.cfg", "log4j2.properties", "zookeeper.log"))
-        config.write_text(self._config(directory))
-        logging.write_text(LOGGING)
-        durable = [] if self._given_dir else ["-Dzookeeper.forceSync=no"]
-        users = [f"-Djava.security.auth.login.config={self._jaas}"] if self._jaas else []
-        options = [*JVM_OPTIONS, *durable, *users, f"-Dlog4j2.configurationFile={logging}"]
-        command = [*die_with_parent(), runtime.command, *options, "-cp", jars, MAIN_CLASS, str(config)]
+        try:
+            command = [*die_with_parent(), *self._command(directory)]
+        except BaseException:
+            lock.release()
+            raise
+        log = directory / LOG
         with log.open("ab") as output:
-            output.write(f"{runtime}\n".encode())
-            output.flush()
             # Its own session: Ctrl-C at the terminal must reach only the nodes, which need ZooKeeper to leave the
             # cluster. The server holds the lock, because it may outlive this process.
             self._process = subprocess.Popen(
@@ -233,7 +230,7 @@ class LocalZooKeeper(Startable):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=directory,
+                cwd=self._working_directory(),
                 start_new_session=True,
                 pass_fds=(lock.descriptor,),
             )
@@ -247,31 +244,10 @@ class LocalZooKeeper(Startable):
             self._temporary = tempfile.TemporaryDirectory(prefix="anabranch-zookeeper-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)
 
-    def _config(self, directory: Path) -> str:
-        settings: dict[str, object] = {
-            "dataDir": directory / "data",
-            "clientPort": self.port,
-            "clientPortAddress": self._host,
-            "tickTime": self._tick_ms,
-            "minSessionTimeout": self._tick_ms,
-            "maxSessionTimeout": 120_000,
-            "maxClientCnxns": 0,
-            "admin.enableServer": "false",
-            "4lw.commands.whitelist": "srvr,ruok",
-        }
-        if self._jaas:
-            settings["authProvider.1"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
-        if self._quorum:
-            settings |= {"initLimit": 20, "syncLimit": 8}
-            settings |= {f"server.{number}": place for number, place in self._quorum.items()}
-            (directory / "data").mkdir(exist_ok=True)
-            (directory / "data" / "myid").write_text(f"{self._server_id}\n")
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
-
     async def wait_ready(self) -> None:
         """Wait until the server responds. Raises ZooKeeperUnavailable if it ends, or makes no progress."""
         assert self._process is not None
-        pid, log = self._process.pid, self._directory() / "zookeeper.log"
+        pid, log = self._process.pid, self._directory() / LOG
         try:
             code = await wait_while_progressing(
                 self._first_answer(self._process),
@@ -293,7 +269,7 @@ class LocalZooKeeper(Startable):
         return process.poll()
 
     def _log_tail(self) -> str:
-        log = self._directory() / "zookeeper.log"
+        log = self._directory() / LOG
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "\n".join(lines[-15:]) or "(nothing)"
 
@@ -308,6 +284,72 @@ class LocalZooKeeper(Startable):
             await asyncio.sleep(POLL_S)
         process.kill()
         process.wait()
+
+
+class LocalZooKeeper(ZooKeeperProcess):
+    """A real server, from PySpark's jars."""
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data_dir: str | Path | None = None,
+        tick_ms: int = 500,
+        server_id: int = 0,
+        quorum: Mapping[int, str] | None = None,
+        stall_timeout_s: float | None = STALL_TIMEOUT_S,
+        jaas: str | Path | None = None,
+    ) -> None:
+        """Create a server.
+
+        `quorum`: server number -> host and two ports (for followers, for elections), such as {1: "10.0.0.1:2888:3888",
+        ...}; this server joins as number `server_id`. `stall_timeout_s`: how long the server may make no progress
+        before its first response; None: until most of the others run. `jaas`: a file with the users of SASL logins, in
+        the section Server.
+        """
+        super().__init__(host=host, port=port, data_dir=data_dir, stall_timeout_s=stall_timeout_s)
+        self._server_id = server_id
+        self._quorum = quorum or {}
+        self._jaas = Path(jaas).resolve() if jaas is not None else None
+        self._tick_ms = tick_ms
+
+    def _command(self, directory: Path) -> list[str]:
+        runtime, jars = java_version()
+        config, logging = directory / "zoo.cfg", directory / "log4j2.properties"
+        config.write_text(self._config(directory))
+        logging.write_text(LOGGING)
+        with (directory / LOG).open("a") as output:
+            output.write(f"{runtime}\n")
+        durable = [] if self._given_dir else ["-Dzookeeper.forceSync=no"]
+        users = [f"-Djava.security.auth.login.config={self._jaas}"] if self._jaas else []
+        options = [*JVM_OPTIONS, *durable, *users, f"-Dlog4j2.configurationFile={logging}"]
+        return [runtime.command, *options, "-cp", jars, MAIN_CLASS, str(config)]
+
+    def _working_directory(self) -> Path:
+        """Return the server's directory, for what a JVM writes when it crashes."""
+        return self._directory()
+
+    def _config(self, directory: Path) -> str:
+        settings: dict[str, object] = {
+            "dataDir": directory / ZOOKEEPER_DATA,
+            "clientPort": self.port,
+            "clientPortAddress": self._host,
+            "tickTime": self._tick_ms,
+            "minSessionTimeout": self._tick_ms,
+            "maxSessionTimeout": 120_000,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,ruok",
+        }
+        if self._jaas:
+            settings["authProvider.1"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+        if self._quorum:
+            settings |= {"initLimit": 20, "syncLimit": 8}
+            settings |= {f"server.{number}": place for number, place in self._quorum.items()}
+            (directory / ZOOKEEPER_DATA).mkdir(exist_ok=True)
+            (directory / ZOOKEEPER_DATA / "myid").write_text(f"{self._server_id}\n")
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 async def answers(host: str, port: int | str) -> bool:

@@ -25,6 +25,7 @@ from anabranch.demo.child_process import Child, ChildProcessFailed, Line
 from anabranch.demo.progress import Story
 from anabranch.demo.view import View
 from anabranch.runtime.stall_detection import Stalled, wait_while_progressing
+from anabranch.state.data_directory import LOCAL
 
 PARTITIONS: Final = 4
 REPLICATION_FACTOR: Final = 3
@@ -56,6 +57,7 @@ class Demonstration:
         self._cluster = ProcessCluster(
             3,
             controllers=1,
+            zookeeper=LOCAL,
             directory=directory / "cluster",
             properties=PROPERTIES,
             first_start={SPARE: {"crash.at": CRASH_STEP}},

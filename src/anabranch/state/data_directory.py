@@ -1,7 +1,8 @@
 """Checks the layout of a cluster's data directory at the start.
 
-A cluster in one process keeps `zookeeper.journal` and `broker-N`, a cluster of processes `zookeeper` and `node-N`.
-Opened in the other form, a directory would look empty, so that is refused. If a cluster starts with fewer brokers than
+A cluster in one process keeps `zookeeper.journal` and `broker-N`, a cluster of processes `zookeeper` and `node-N`. The
+data of a real ZooKeeper and of the built-in one have different forms. Opened in the other form, a directory would look
+empty, so that is refused. If a cluster starts with fewer brokers than
 before, the other brokers count as down: their data is kept, and partitions only on them are unreadable.
 """
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 
 JOURNAL: Final = "zookeeper.journal"
 ZOOKEEPER: Final = "zookeeper"
+ZOOKEEPER_DATA: Final = "data"
+"""The directory of a ZooKeeper's znodes, below its own."""
+BUILT_IN: Final = "built-in"
+"""The name of the built-in ZooKeeper."""
+LOCAL: Final = "local"
+"""The name of a real ZooKeeper on this machine."""
+REAL_DATA: Final = "version-2"
+"""Where a real ZooKeeper keeps its znodes."""
 NAMED_MAX: Final = 3
 
 
@@ -36,6 +45,15 @@ def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
         raise ConfigError(
             f"{data_dir} belongs to a cluster of processes; start it with --processes, or use another --data-dir"
         )
+
+
+def refuse_other_zookeeper(zookeeper_dir: str | Path, *, built_in: bool) -> None:
+    """Raise ConfigError if the directory of a ZooKeeper holds the data of the other kind."""
+    data = Path(zookeeper_dir) / ZOOKEEPER_DATA
+    other = data / (REAL_DATA if built_in else JOURNAL)
+    if other.exists():
+        kind = LOCAL if built_in else BUILT_IN
+        raise ConfigError(f"{data} was written with --zookeeper {kind}; use that again, or another --data-dir")
 
 
 async def node_command_options(host: str, port: int, security: Security | None = None) -> str:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,10 +18,14 @@ from anabranch.runtime.sockets import free_ports
 from tests.anabranch.cli.conftest import Command, healthy
 
 
-@pytest.mark.zookeeper
-def test_server_runs_until_signal(tmp_path: Path, anabranch: Command) -> None:
+@pytest.mark.parametrize(
+    ("kind", "other"), [(["--built-in"], ()), pytest.param((), ["--built-in"], marks=pytest.mark.zookeeper)]
+)
+def test_server_runs_until_signal(
+    kind: Sequence[str], other: Sequence[str], tmp_path: Path, anabranch: Command
+) -> None:
     reason = why_unavailable()
-    if reason is not None:
+    if not kind and reason is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
     words = [
         sys.executable,
@@ -31,6 +36,7 @@ def test_server_runs_until_signal(tmp_path: Path, anabranch: Command) -> None:
         "127.0.0.1:0",
         "--data-dir",
         str(tmp_path),
+        *kind,
     ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -44,6 +50,9 @@ def test_server_runs_until_signal(tmp_path: Path, anabranch: Command) -> None:
         assert process.wait(60) == 0
     assert anabranch("health", "--role", "zookeeper", address).exit_code == 1
     assert list((tmp_path / "data").iterdir())
+    refused = anabranch("zookeeper", "--data-dir", str(tmp_path), *other)
+    assert refused.exit_code == 2
+    assert f"was written with --zookeeper {'built-in' if kind else 'local'}; use that again" in refused.output
 
 
 def test_port_in_use_is_reported_at_once(anabranch: Command) -> None:

@@ -1,4 +1,4 @@
-"""Nodes as processes with a real ZooKeeper: spare controller, forwarding, kills and restarts."""
+"""Nodes as processes with their ZooKeeper: spare controller, forwarding, kills and restarts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -42,7 +42,7 @@ async def test_spare_controller_becomes_active_and_its_failure_is_survived() -> 
     """The spare starts first and is active; brokers forward clients' requests. It is killed, a broker takes over, and
     it returns.
     """
-    async with asyncio.timeout(100), ProcessCluster(3, controllers=1) as cluster:
+    async with asyncio.timeout(100), ProcessCluster(3, controllers=1, zookeeper="local") as cluster:
         assert b'"brokerid":100' in (await active_controller(cluster)).replace(b" ", b"")
         written = cluster.nodes[1].properties_path
         assert "zookeeper.session.timeout.ms=6000" in written.read_text()
@@ -80,9 +80,10 @@ async def test_wait_for_brokers_fails_for_ended_node_and_stalls_for_frozen_node(
         os.kill(cluster.nodes[2].pid, signal.SIGCONT)
 
 
-def test_up_with_processes_prints_one_line_and_stops_cleanly() -> None:
+@pytest.mark.parametrize("zookeeper", [(), ("--zookeeper", "local")], ids=["built-in", "local"])
+def test_up_with_processes_prints_one_line_and_stops_cleanly(zookeeper: Sequence[str]) -> None:
     command = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "2", "--port", "0"]
-    command += ["--processes", "--zookeeper", "local", "--log-level", "warning"]
+    command += ["--processes", *zookeeper, "--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -96,9 +97,9 @@ def test_up_with_processes_prints_one_line_and_stops_cleanly() -> None:
 class Up:
     """`anabranch up --processes` on a directory, and what is asked of it by other processes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, zookeeper: str) -> None:
         command = [*ANABRANCH, "up", "--brokers", "3", "--port", "0", "--data-dir", str(directory)]
-        command += ["--processes", "--zookeeper", "local", "--log-level", "error"]
+        command += ["--processes", "--zookeeper", zookeeper, "--log-level", "error"]
         self.directory = directory
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
@@ -125,7 +126,8 @@ class Up:
         raise AssertionError("nodes outlive their launcher")
 
 
-def test_process_cluster_survives_kills_and_restarts_with_its_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize("zookeeper", ["built-in", "local"])
+def test_process_cluster_survives_kills_and_restarts_with_its_data(tmp_path: Path, zookeeper: str) -> None:
     """Kill -9 of a broker and of the launcher, and Ctrl-C: three runs in one directory, each with the records of
     earlier ones.
     """
@@ -153,7 +155,7 @@ def test_process_cluster_survives_kills_and_restarts_with_its_data(tmp_path: Pat
 
         return asyncio.run(bounded())
 
-    first = Up(tmp_path / "data")
+    first = Up(tmp_path / "data", zookeeper)
     run(create(first))
     killed = first.pid_of(2)
     os.kill(killed, signal.SIGKILL)
@@ -162,10 +164,10 @@ def test_process_cluster_survives_kills_and_restarts_with_its_data(tmp_path: Pat
     assert first.nodes("start", "2") == f"started node 2 (pid {first.pid_of(2)})\n"
     _, said = first.end(signal.SIGKILL)
     assert said.count("\n") == 1 and said.startswith(f"node 2 (pid {killed}) was killed by signal 9; ")
-    second = Up(tmp_path / "data")
+    second = Up(tmp_path / "data", zookeeper)
     run(send(second, b"two"))
     assert second.end(signal.SIGINT) == (0, "")
-    third = Up(tmp_path / "data")
+    third = Up(tmp_path / "data", zookeeper)
     assert run(values(third, 2)) == [b"one", b"two"]
     assert third.end(signal.SIGTERM) == (0, "")
 

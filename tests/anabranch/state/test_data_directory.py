@@ -17,7 +17,7 @@ from anabranch.broker.config.broker_settings import ConfigError
 from anabranch.broker.storage.os_files import OsFiles
 from anabranch.clients.directory_lock import DirectoryInUse, DirectoryLock
 from anabranch.cluster.in_process import Cluster
-from anabranch.state.data_directory import node_command_options, refuse_other_form
+from anabranch.state.data_directory import JOURNAL, node_command_options, refuse_other_form, refuse_other_zookeeper
 from tests.anabranch.cluster.test_in_process import create
 
 pytestmark = pytest.mark.timeout(60)
@@ -39,10 +39,10 @@ def up(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-def refused(*words: str) -> str:
-    """Return the output of a command that ends with status 1."""
+def refused(*words: str, status: int = 1) -> str:
+    """Return the output of a command that ends with this status."""
     ended = subprocess.run([*ANABRANCH, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert ended.returncode == 1, ended
+    assert ended.returncode == status, ended
     assert ended.stdout == ""
     assert "Traceback" not in ended.stderr
     return ended.stderr
@@ -135,3 +135,15 @@ def test_directory_of_other_cluster_form_is_refused(tmp_path: Path) -> None:
                     refuse_other_form(tmp_path / place, processes=processes)
             else:
                 refuse_other_form(tmp_path / place, processes=processes)
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "other"), [("version-2/log.1", "built-in", "local"), (JOURNAL, "local", "built-in")]
+)
+def test_data_of_another_kind_of_zookeeper_is_refused(tmp_path: Path, written: str, kind: str, other: str) -> None:
+    data = tmp_path / "zookeeper" / "data" / written
+    data.parent.mkdir(parents=True)
+    data.touch()
+    said = refused("up", "--processes", "--port", "0", "--zookeeper", kind, "--data-dir", str(tmp_path), status=2)
+    assert f"was written with --zookeeper {other}; use that again, or another --data-dir" in " ".join(said.split())
+    refuse_other_zookeeper(tmp_path / "zookeeper", built_in=other == "built-in")

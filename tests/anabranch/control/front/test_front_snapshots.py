@@ -28,10 +28,11 @@ async def test_front_without_a_launcher_refuses_snapshots_with_the_reason(served
 @pytest.mark.interop
 @pytest.mark.processes
 @pytest.mark.zookeeper
-def test_restored_processes_have_the_records_and_topics_of_the_snapshot() -> None:
+@pytest.mark.parametrize("zookeeper", ["built-in", "local"])
+def test_restored_processes_have_the_records_and_topics_of_the_snapshot(zookeeper: str) -> None:
     if not WHOLE:
         pytest.skip("not `make interop`: a snapshot of node processes, a minute, was NOT taken")
-    with running("up", "--processes", "--zookeeper", "local", "--port", "0", "--control", "127.0.0.1:0") as ready:
+    with running("up", "--processes", "--zookeeper", zookeeper, "--port", "0", "--control", "127.0.0.1:0") as ready:
         control = ControlClient(ready["control"])
         control.create_topic("kept", 1)
         control.produce("kept", "before")
