@@ -85,7 +85,7 @@ class Clusters:
         frames: bool = False,
         kafka: str = "",
     ) -> Iterator[RunningCluster]:
-        """Run an empty cluster of processes, with a real ZooKeeper, while the block runs.
+        """Run an empty cluster of processes while the block runs.
 
         The cluster starts in seconds. It is kept for the next block with the same settings, which gets it emptied.
 
@@ -98,7 +98,7 @@ class Clusters:
 
         Raises:
             CannotStart: A property does not exist, or has an impossible value.
-            ProcessesUnavailable: Java, the jars of ZooKeeper or the extra `control` are missing.
+            ProcessesUnavailable: The extra `control` is missing.
         """
         from anabranch.testing.process_clusters import ProcessClusters, ProcessSettings
 

@@ -1,5 +1,4 @@
-"""Clusters of real processes with a real ZooKeeper, for tests: a cluster is emptied and used again, because it starts
-in seconds.
+"""Clusters of real processes, for tests: a cluster is emptied and used again, because it starts in seconds.
 
 A cluster is used again by the next test with the same settings. Before that, its dead nodes are started, and its
 topics and groups are deleted. A cluster that cannot be emptied, or has other settings, is replaced.
@@ -22,7 +21,7 @@ from anabranch.broker.config.properties_file import properties_text
 from anabranch.clients.admin import Admin
 from anabranch.clients.group_admin import delete_group, list_all_groups
 from anabranch.clients.topic_admin import NewTopic
-from anabranch.cluster.zookeeper import die_with_parent, why_unavailable
+from anabranch.cluster.zookeeper import die_with_parent
 from anabranch.control.control_error import ControlError
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.runtime.private_files import write_private_file
@@ -58,7 +57,7 @@ class ProcessSettings:
     def options(self, properties_file: Path) -> list[str]:
         """Return the options of `anabranch up`, and write the properties to a file: passwords may be among them."""
         write_private_file(properties_file, properties_text({**SESSION, **self.properties}).encode())
-        words = ["--processes", "--zookeeper", "local", "--port", "0", "--brokers", str(self.brokers)]
+        words = ["--processes", "--port", "0", "--brokers", str(self.brokers)]
         words += ["--kafka", self.kafka, "--config-file", str(properties_file), "--control", "127.0.0.1:0"]
         words += ["--control-journal", str(self.journal)]
         return [*words, "--control-frames"] if self.frames else words
@@ -89,7 +88,7 @@ class ProcessClusters:
         """Run an empty cluster while the block runs.
 
         Raises:
-            ProcessesUnavailable: Java, ZooKeeper's jars or the control plane's libraries are missing.
+            ProcessesUnavailable: The control plane's libraries are missing.
             CannotStart: A setting is impossible.
         """
         one = self._take(settings) or self._start(settings)
@@ -119,10 +118,15 @@ class ProcessClusters:
         return kept
 
 
+def why_unavailable() -> str | None:
+    """The reason why no cluster of processes can run here, or None."""
+    if importlib.util.find_spec("aiohttp") is None:
+        return "a cluster of processes needs the control plane: pip install 'anabranch[control]'"
+    return None
+
+
 def start_processes(settings: ProcessSettings) -> StartedCluster:
     """Start a cluster of processes and its ZooKeeper. Raises CannotStart."""
-    if importlib.util.find_spec("aiohttp") is None:
-        raise ProcessesUnavailable("a cluster of processes needs the control plane: pip install 'anabranch[control]'")
     if (reason := why_unavailable()) is not None:
         raise ProcessesUnavailable(reason)
     with contextlib.ExitStack() as stack:

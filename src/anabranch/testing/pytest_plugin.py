@@ -1,7 +1,7 @@
 """Pytest fixtures with a live Kafka endpoint for any project's tests, with any client.
 
 `anabranch` is a fresh cluster for each test, started in some ten milliseconds; `anabranch_cluster` is one for the whole
-session. `anabranch_processes` is a cluster of real processes with a real ZooKeeper, emptied before each test.
+session. `anabranch_processes` is a cluster of real processes, emptied before each test.
 
     def test_orders(anabranch):
         producer = confluent_kafka.Producer({"bootstrap.servers": anabranch.bootstrap_servers})
@@ -251,7 +251,7 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
 
 @pytest.fixture
 def anabranch_processes(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> Iterator[RunningCluster]:
-    """A cluster of real processes with a real ZooKeeper, emptied before each test.
+    """A cluster of real processes, emptied before each test.
 
     `nodes[2].kill()` is SIGKILL. The cluster starts in seconds, and runs until a test has other settings. Before each
     test, dead nodes are started, and topics and groups deleted. After it, rules are removed, frozen nodes thawed, and
@@ -262,7 +262,7 @@ def anabranch_processes(request: pytest.FixtureRequest, anabranch_clusters: Clus
         The cluster, with `bootstrap_servers` for any Kafka client.
 
     Raises:
-        pytest.skip.Exception: Java or the jars of ZooKeeper are missing.
+        pytest.skip.Exception: The extra `control` is missing.
         pytest.fail.Exception: A property does not exist, or has an impossible value.
     """
     from anabranch.testing.clusters import CannotStart

@@ -152,7 +152,7 @@ def test_session_timeout_of_a_test_has_priority(tmp_path: Path) -> None:
     assert properties_of(str(path), ()) == {"zookeeper.session.timeout.ms": "9000"}
 
 
-def test_without_java_a_cluster_is_unavailable_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_clusters, "why_unavailable", lambda: "it needs Java")
-    with pytest.raises(ProcessesUnavailable, match="it needs Java"):
+def test_without_its_libraries_a_cluster_is_unavailable_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_clusters.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ProcessesUnavailable, match=r"pip install 'anabranch\[control\]'"):
         start_processes(SETTINGS)

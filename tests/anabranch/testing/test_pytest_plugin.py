@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cluster.zookeeper import why_unavailable
-
 THEIR_INI = """\
 [pytest]
 anabranch_brokers = 2
@@ -371,10 +369,7 @@ def test_frozen_node_leaves_the_isr(anabranch_processes):
 
 
 @pytest.mark.processes
-@pytest.mark.zookeeper
 def test_project_kills_and_freezes_real_processes(tmp_path: Path) -> None:
-    if reason := why_unavailable():
-        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
     (tmp_path / "test_processes.py").write_text(ON_PROCESSES)
     told = run(tmp_path).stdout
@@ -388,15 +383,15 @@ def test_project_kills_and_freezes_real_processes(tmp_path: Path) -> None:
     assert "anabranch rules" not in shown, "the rules of the tests before are none of this one"
 
 
-def test_tests_of_processes_are_skipped_loudly_without_java(tmp_path: Path) -> None:
+def test_tests_of_processes_are_skipped_loudly_without_their_libraries(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text(
-        "from anabranch.testing import process_clusters\nprocess_clusters.why_unavailable = lambda: 'it needs Java'\n"
+        "from anabranch.testing import process_clusters\nprocess_clusters.why_unavailable = lambda: 'it needs more'\n"
     )
     (tmp_path / "test_processes.py").write_text("def test_one(anabranch_processes): pass\ndef test_two(): pass\n")
     told = run(tmp_path).stdout
     assert "1 passed, 1 skipped" in told
-    assert "NO CLUSTER OF PROCESSES, 1 tests skipped: Skipped: anabranch_processes: it needs Java" in told
+    assert "NO CLUSTER OF PROCESSES, 1 tests skipped: Skipped: anabranch_processes: it needs more" in told
 
 
 def run(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
