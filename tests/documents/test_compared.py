@@ -16,7 +16,6 @@ from anabranch.broker.authentication.listener_security import MECHANISMS
 from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.dispatch.dispatcher import HANDLERS
 from anabranch.cli.main import cli
-from anabranch.clients.streams import windows
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.stream import Stream, Table
 from anabranch.clients.streams.streams import Streams
@@ -52,11 +51,11 @@ FOUND: Final[dict[str, Callable[[], object]]] = {
     "Kerberos (GSSAPI)": lambda: "GSSAPI" in MECHANISMS,
     "Connect and MirrorMaker": lambda: [name for name in commands() if re.search("connect|mirror", name)],
     "a schema registry": lambda: routes("subjects") + routes("schemas") + sorted(commands() & {"schemas", "registry"}),
-    "sliding windows, foreign-key joins, global tables and versioned stores": lambda: [
+    "foreign-key joins, global tables and versioned stores": lambda: [
         name
-        for kind in (Topology, Stream, Table, windows)
+        for kind in (Topology, Stream, Table)
         for name in dir(kind)
-        if re.search("sliding|foreign|global|version", name, re.IGNORECASE)
+        if re.search("foreign|global|version", name, re.IGNORECASE)
     ],
     "splits and merges by load": lambda: [name for name in effective("reshard.") if re.search("auto|load", name)],
 }
