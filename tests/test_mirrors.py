@@ -34,8 +34,8 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/coordinators/consumer_groups/test_heartbeat.py": (
         "a heartbeat goes through most of what is decided about a KIP-848 group",
-        "broker/coordinators/consumer_groups/: administration admission decision departure expressions "
-        "member subscribed_topics target_assignment",
+        "broker/coordinators/consumer_groups/: admission decision departure expressions member subscribed_topics "
+        "target_assignment",
     ),
     "broker/coordinators/consumer_groups/test_classic_members.py": (
         "what classic members are told is in the bytes of their assignors",

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 
-from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
-from anabranch.broker.coordinators.consumer_groups import administration, departure
-from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup, ConsumerGroupState
+from anabranch.broker.coordinators.consumer_groups import departure
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroupState
 from anabranch.broker.coordinators.consumer_groups.heartbeat import check_request
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.member import UNRELEASED, UNREVOKED
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.coordinators.consumer_groups.world import Client, GroupDriver, partitions, settle, topic_id
-
-
-def driver(**limits: int) -> GroupDriver:
-    made = GroupDriver(limits=ConsumerGroupLimits(**limits))
-    made.topics.make("t", 6)
-    return made
-
-
-def client(drive: GroupDriver, name: str, **rest: object) -> Client:
-    return Client(drive, name, **({"topics": ["t"]} | rest))  # type: ignore[arg-type]
-
-
-def refusal(act: Callable[[], object]) -> ErrorCode:
-    with pytest.raises(KafkaError) as refused:
-        act()
-    return refused.value.code
-
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.coordinators.consumer_groups.world import (
+    GroupDriver,
+    client,
+    driver,
+    joined,
+    partitions,
+    refusal,
+    settle,
+    topic_id,
+)
 
 # --- what is valid -----------------------------------------------------------------------------------------------
 
@@ -117,8 +107,7 @@ def test_second_member_is_assigned_partitions_after_the_first_has_revoked_them()
 
 def test_assignment_is_sent_when_it_changed_or_on_a_full_heartbeat() -> None:
     drive = driver()
-    a = client(drive, "a")
-    a.join()
+    (a,) = joined(drive, "a")
     assert a.beat().assignment is None
     assert a.beat(full=True).assignment == partitions(t=range(6))
 
@@ -150,8 +139,7 @@ def test_heartbeat_with_wrong_epoch_is_fenced() -> None:
 
 def test_repeated_join_keeps_the_epoch() -> None:
     drive = driver()
-    a = client(drive, "a")
-    a.join()
+    (a,) = joined(drive, "a")
     assert (a.join().epoch, drive.group.epoch) == (1, 1)
 
 
@@ -159,8 +147,7 @@ def test_repeated_join_keeps_the_epoch() -> None:
 def test_changed_subscription_of_a_member_bumps_the_group_epoch(change: dict[str, object], bumps: bool) -> None:
     drive = driver()
     drive.topics.make("u", 1)
-    a = client(drive, "a")
-    a.join()
+    (a,) = joined(drive, "a")
     dataclasses.replace(a, **change).beat(full=True)  # type: ignore[arg-type]
     assert drive.group.epoch == (2 if bumps else 1)
     assert drive.replayed().members == drive.group.members
@@ -178,8 +165,7 @@ def test_assignor_with_most_votes_is_selected() -> None:
 
 def test_created_grown_or_deleted_topic_bumps_the_epoch_at_the_next_heartbeat() -> None:
     drive = driver()
-    a = client(drive, "a", topics=["t", "later"])
-    a.join()
+    (a,) = joined(drive, "a", topics=["t", "later"])
     for name, count in (("later", 2), ("t", 7)):
         drive.topics.make(name, count)
         before = drive.group.epoch
@@ -199,9 +185,7 @@ def test_created_grown_or_deleted_topic_bumps_the_epoch_at_the_next_heartbeat() 
 def test_gated_partitions_are_not_in_the_target_assignment() -> None:
     drive = driver()
     drive.topics.known["t"] = (0, 2, 5)
-    a, b = client(drive, "a"), client(drive, "b")
-    a.join()
-    b.join()
+    a, b = joined(drive, "a", "b")
     settle(a, b)
     assert (a.owned, b.owned) == (partitions(t=[0, 2]), partitions(t=[5]))
     drive.topics.known["t"] = (0, 1, 2, 5)
@@ -225,8 +209,7 @@ def test_an_expression_matches_nothing_until_it_is_resolved() -> None:
 
 def test_new_topics_cause_a_delayed_resolution_of_regular_expressions() -> None:
     drive = driver()
-    a = client(drive, "a", topics=None, regex="t.*")
-    a.join()
+    (a,) = joined(drive, "a", topics=None, regex="t.*")
     drive.topics.make("t2", 1)
     a.beat()
     assert topic_id("t2") not in a.owned
@@ -251,8 +234,7 @@ def test_regular_expression_without_subscribers_is_deleted() -> None:
 @pytest.mark.parametrize(("at_once", "epochs"), [(False, 0), (True, 1)])
 def test_dropped_regular_expression_bumps_the_epoch_from_kafka_4_2_on(at_once: bool, epochs: int) -> None:
     drive = driver(drops_expressions_at_once=at_once)
-    a = client(drive, "a", topics=None, regex="t.*")
-    a.join()
+    (a,) = joined(drive, "a", topics=None, regex="t.*")
     assert a.beat().assignment == partitions(t=range(6))
     before = drive.group.epoch
     response = dataclasses.replace(a, topics=None, regex="").beat(full=True)
@@ -271,9 +253,7 @@ def test_invalid_regular_expression_is_refused() -> None:
 
 def test_partitions_of_leaving_member_are_reassigned() -> None:
     drive = driver()
-    a, b = client(drive, "a"), client(drive, "b")
-    a.join()
-    b.join()
+    a, b = joined(drive, "a", "b")
     settle(a, b)
     assert b.leave().epoch == -1
     assert drive.group.state is ConsumerGroupState.ASSIGNING and drive.group.epoch == 3
@@ -286,9 +266,7 @@ def test_partitions_of_leaving_member_are_reassigned() -> None:
 
 def test_member_with_expired_session_is_removed() -> None:
     drive = driver(session_timeout_ms=1000)
-    a, b = client(drive, "a"), client(drive, "b")
-    a.join()
-    b.join()
+    a, b = joined(drive, "a", "b")
     settle(a, b)
     drive.now_ms += 900
     a.beat()
@@ -300,9 +278,7 @@ def test_member_with_expired_session_is_removed() -> None:
 
 def test_member_that_does_not_revoke_in_time_is_removed() -> None:
     drive = driver()
-    a, b = client(drive, "a"), client(drive, "b")
-    a.join()
-    b.join()
+    a, b = joined(drive, "a", "b")
     a.beat()
     for _ in range(7):
         drive.now_ms += 10_000
@@ -315,9 +291,7 @@ def test_member_that_does_not_revoke_in_time_is_removed() -> None:
 
 def test_member_that_revokes_in_time_stays() -> None:
     drive = driver()
-    a, b = client(drive, "a"), client(drive, "b")
-    a.join()
-    b.join()
+    a, b = joined(drive, "a", "b")
     a.beat()
     drive.now_ms += 30_000
     a.beat()
@@ -348,8 +322,7 @@ def test_static_member_returns_with_another_member_id() -> None:
 
 def test_static_member_returns_with_its_member_id() -> None:
     drive = driver()
-    a = client(drive, "a", instance_id="i")
-    a.join()
+    (a,) = joined(drive, "a", instance_id="i")
     a.leave(-2)
     assert (a.join().epoch, a.owned, drive.group.epoch) == (1, partitions(t=range(6)), 1)
     assert drive.replayed().members == drive.group.members
@@ -382,9 +355,7 @@ def test_static_member_that_does_not_return_in_time_is_removed() -> None:
 def test_new_coordinator_with_shorter_session_keeps_the_granted_session_timeout() -> None:
     """A member uses its last received timeout; a new one asks early."""
     drive = driver(session_timeout_ms=45_000)
-    ours, stock = client(drive, "ours"), client(drive, "stock")
-    for one in (ours, stock):
-        one.join()
+    ours, _ = joined(drive, "ours", "stock")
     response = drive.send(dataclasses.replace(ours.request(), asks_session_timeout=True))
     assert response.session_timeout_ms == 45_000
     successor = after_failover(drive, session_timeout_ms=6_000)
@@ -399,8 +370,7 @@ def test_new_coordinator_with_shorter_session_keeps_the_granted_session_timeout(
 def test_new_coordinator_keeps_the_longer_session_until_it_has_ended() -> None:
     """The response with the shorter session may be lost, and so may its coordinator."""
     drive = driver(session_timeout_ms=45_000)
-    ours = client(drive, "ours")
-    ours.join()
+    (ours,) = joined(drive, "ours")
     drive.send(dataclasses.replace(ours.request(), asks_session_timeout=True))
     drive.limits = dataclasses.replace(drive.limits, session_timeout_ms=6_000)
     drive.send(dataclasses.replace(ours.request(), asks_session_timeout=True))
@@ -411,8 +381,7 @@ def test_new_coordinator_keeps_the_longer_session_until_it_has_ended() -> None:
 
 def test_repeated_request_of_the_session_timeout_writes_no_record() -> None:
     drive = driver()
-    ours = client(drive, "ours")
-    ours.join()
+    (ours,) = joined(drive, "ours")
     asking = dataclasses.replace(ours.request(), asks_session_timeout=True)
     drive.send(asking)
     written = len(drive.journal)
@@ -425,75 +394,3 @@ def after_failover(drive: GroupDriver, **limits: int) -> GroupDriver:
     successor = GroupDriver(drive.topics, ConsumerGroupLimits(**limits), drive.replayed(), drive.now_ms, drive.journal)
     departure.restart_session_timers(successor.group, successor.limits, successor.now_ms)
     return successor
-
-
-# --- offsets, and the end -------------------------------------------------------------------------------------------
-
-
-def commit(group: ConsumerGroup, member_id: str, epoch: int, *, version: int = 9, transactional: bool = False) -> None:
-    event = Commit(
-        member_id=member_id, instance_id=None, generation=epoch, transactional=transactional, version=version
-    )
-    administration.authorize(group, event)
-
-
-def test_commits_are_fenced_by_the_members_epoch() -> None:
-    drive = driver()
-    commit(drive.group, "", -1)
-    a = client(drive, "a")
-    a.join()
-    commit(drive.group, "a", 1)
-    commit(drive.group, "a", 1, version=4, transactional=True)
-    commit(drive.group, "", -1, transactional=True)
-    for member_id, epoch, version, transactional, code in (
-        ("a", 2, 9, False, ErrorCode.STALE_MEMBER_EPOCH),
-        ("a", 0, 9, False, ErrorCode.STALE_MEMBER_EPOCH),
-        ("a", 1, 8, False, ErrorCode.UNSUPPORTED_VERSION),
-        ("x", 1, 9, False, ErrorCode.UNKNOWN_MEMBER_ID),
-        ("", -1, 9, False, ErrorCode.UNKNOWN_MEMBER_ID),
-        ("a", 2, 5, True, ErrorCode.ILLEGAL_GENERATION),
-        ("x", 1, 5, True, ErrorCode.UNKNOWN_MEMBER_ID),
-    ):
-        with pytest.raises(KafkaError) as refused:
-            commit(drive.group, member_id, epoch, version=version, transactional=transactional)
-        assert refused.value.code is code
-    a.leave()
-    commit(drive.group, "", -1)
-
-
-def test_offset_fetch_of_a_member_is_fenced_by_its_epoch() -> None:
-    drive = driver()
-    client(drive, "a").join()
-    administration.authorize_fetch(drive.group, None, -1)
-    administration.authorize_fetch(drive.group, "a", 1)
-    fetch = administration.authorize_fetch
-    assert refusal(lambda: fetch(drive.group, "a", 2)) is ErrorCode.STALE_MEMBER_EPOCH
-    assert refusal(lambda: fetch(drive.group, "", -1)) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert refusal(lambda: fetch(drive.group, None, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_only_members_may_observe_and_only_an_empty_group_is_deleted() -> None:
-    drive = driver()
-    administration.authorize(drive.group, Observe(member_id="", generation=-1))
-    a = client(drive, "a")
-    a.join()
-    administration.authorize(drive.group, Observe(member_id="a", generation=1))
-    for event, code in (
-        (Observe(member_id="", generation=-1), ErrorCode.UNKNOWN_MEMBER_ID),
-        (Observe(member_id="a", generation=9), ErrorCode.STALE_MEMBER_EPOCH),
-        (Delete(), ErrorCode.NON_EMPTY_GROUP),
-    ):
-        assert refusal(lambda event=event: administration.authorize(drive.group, event)) is code  # type: ignore[misc]
-    a.leave()
-    administration.authorize(drive.group, Delete())
-
-
-def test_tombstones_of_a_deleted_group_remove_its_state() -> None:
-    drive = driver()
-    client(drive, "a", regex="t.*").join()
-    drive.group.has_partition_metadata = True
-    for record in administration.tombstones(drive.group):
-        drive.group.apply(record)
-    left = drive.group
-    assert not (left.members or left.targets or left.regexes or left.epoch or left.subscribers or left.static)
-    assert left.is_free(topic_id("t"), 0) and left.state is ConsumerGroupState.EMPTY

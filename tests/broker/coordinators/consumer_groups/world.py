@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from anabranch.broker.coordinators.consumer_groups import departure, expressions, heartbeat, regular_expressions
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment
@@ -14,6 +16,7 @@ from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAns
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.subscribed_topics import Topic
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record
 
 
@@ -164,3 +167,27 @@ def settle(*clients: Any, rounds: int = 10) -> int:
         if before == [(one.epoch, one.owned, one.said) for one in clients]:
             return count
     raise AssertionError(f"no end after {rounds} rounds: {clients[0].driver.group.describe()}")
+
+
+def driver(**limits: int) -> GroupDriver:
+    made = GroupDriver(limits=ConsumerGroupLimits(**limits))
+    made.topics.make("t", 6)
+    return made
+
+
+def client(drive: GroupDriver, name: str, **rest: object) -> Client:
+    return Client(drive, name, **({"topics": ["t"]} | rest))  # type: ignore[arg-type]
+
+
+def refusal(act: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        act()
+    return refused.value.code
+
+
+def joined(drive: GroupDriver, *names: str, **rest: object) -> list[Client]:
+    """Clients that have joined one after another."""
+    clients = [client(drive, name, **rest) for name in names]
+    for one in clients:
+        one.join()
+    return clients
