@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,11 @@ def append(partition: Partition, records: int) -> None:
         builder = BatchBuilder()
         builder.append(b"k", b"v", timestamp_ms=1)
         partition.log.append_as_leader(builder.build(), leader_epoch=partition.leader_epoch, now_ms=1, origin="client")
+
+
+def lead(partition: Partition, records: int, **state: Any) -> None:
+    partition.become_leader(state_of(**state), 0)
+    append(partition, records)
 
 
 def fetched(partition: Partition, replica: int, offset: int, now_ms: float, epoch: int | None = None) -> bool:
@@ -103,8 +109,7 @@ def grant(partition: Partition) -> None:
     ],
 )
 def test_every_change_notifies_listeners_once(partition: Partition, change: Callable[[Partition], object]) -> None:
-    partition.become_leader(state_of(), 0)
-    append(partition, 2)
+    lead(partition, 2)
     for replica in (2, 3):
         fetched(partition, replica, 2, 0)
     append(partition, 1)
@@ -153,8 +158,7 @@ def test_fetch_without_change_notifies_no_listener(partition: Partition) -> None
 def test_in_sync_replica_at_the_log_end_is_at_rest(
     partition: Partition, spoil: Callable[[Partition], object], rests: bool
 ) -> None:
-    partition.become_leader(state_of(), 0)
-    append(partition, 1)
+    lead(partition, 1)
     for replica in (2, 3):
         fetched(partition, replica, 1, 0)
     assert partition.at_rest(2, 102) and not partition.at_rest(9, 109)
@@ -179,8 +183,7 @@ def test_leader_and_isr_without_a_higher_leader_epoch_is_stale(partition: Partit
 
 
 def test_leader_epoch_generation_and_seal_change_together(partition: Partition) -> None:
-    partition.become_leader(state_of(epoch=5), 0)
-    append(partition, 3)
+    lead(partition, 3, epoch=5)
     bump = state_of(
         epoch=6,
         generation=1,
@@ -261,8 +264,7 @@ def test_partition_without_generations_serves_generation_zero(partition: Partiti
 
 
 def test_high_watermark_is_the_minimum_of_the_isr(partition: Partition) -> None:
-    partition.become_leader(state_of(), 0)
-    append(partition, 5)
+    lead(partition, 5)
     assert not fetched(partition, 2, 5, 10), "broker 3 has not fetched yet"
     assert fetched(partition, 3, 2, 20)
     assert partition.high_watermark == 2
@@ -271,20 +273,18 @@ def test_high_watermark_is_the_minimum_of_the_isr(partition: Partition) -> None:
 
 
 def test_high_watermark_of_a_leader_does_not_decrease(partition: Partition) -> None:
-    partition.become_leader(state_of(), 0)
-    append(partition, 5)
-    fetched(partition, 2, 5, 10)
-    fetched(partition, 3, 5, 10)
+    lead(partition, 5)
+    for replica in (2, 3):
+        fetched(partition, replica, 5, 10)
     partition.record_fetch(2, 1, 0, 102, 20)
     assert not partition.advance_high_watermark(20)
     assert partition.high_watermark == 5
 
 
 def test_offsets_fetched_in_an_older_epoch_do_not_advance_the_high_watermark(partition: Partition) -> None:
-    partition.become_leader(state_of(epoch=5), 0)
-    append(partition, 2)
-    fetched(partition, 2, 2, 10)
-    fetched(partition, 3, 2, 10)
+    lead(partition, 2, epoch=5)
+    for replica in (2, 3):
+        fetched(partition, replica, 2, 10)
     append(partition, 2)
     partition.record_fetch(2, 4, 0, 102, 20)
     partition.become_leader(state_of(epoch=6), 30)
@@ -294,8 +294,7 @@ def test_offsets_fetched_in_an_older_epoch_do_not_advance_the_high_watermark(par
 
 
 def test_high_watermark_does_not_advance_below_min_isr(partition: Partition) -> None:
-    partition.become_leader(state_of(isr=(1,)), 0)
-    append(partition, 3)
+    lead(partition, 3, isr=(1,))
     assert not partition.advance_high_watermark(10)
     with pytest.raises(KafkaError) as refused:
         partition.check_min_isr()
@@ -307,15 +306,13 @@ def test_high_watermark_does_not_advance_below_min_isr(partition: Partition) -> 
 
 def test_min_isr_is_bounded_by_the_number_of_replicas(partition: Partition) -> None:
     partition.min_insync_replicas = 9
-    partition.become_leader(state_of(replicas=[1], isr=(1,)), 0)
-    append(partition, 1)
+    lead(partition, 1, replicas=[1], isr=(1,))
     partition.check_min_isr()
     assert partition.advance_high_watermark(0)
 
 
 def test_replica_in_a_pending_expand_limits_the_high_watermark(partition: Partition) -> None:
-    partition.become_leader(state_of(isr=(1, 2)), 0)
-    append(partition, 4)
+    lead(partition, 4, isr=(1, 2))
     fetched(partition, 2, 4, 10)
     assert partition.high_watermark == 4
     fetched(partition, 3, 4, 20)
@@ -330,8 +327,7 @@ def test_replica_in_a_pending_expand_limits_the_high_watermark(partition: Partit
 
 
 def test_high_watermark_of_a_follower_is_bounded_by_its_log_end(partition: Partition) -> None:
-    partition.become_leader(state_of(epoch=4, replicas=[1], isr=(1,)), 0)
-    append(partition, 3)
+    lead(partition, 3, epoch=4, replicas=[1], isr=(1,))
     partition.become_follower(state_of(leader=2, epoch=5))
     partition.high_watermark = 0
     assert partition.follow_high_watermark(10)
@@ -344,8 +340,7 @@ def test_high_watermark_of_a_follower_is_bounded_by_its_log_end(partition: Parti
 
 
 def test_lagging_member_leaves_the_isr(partition: Partition) -> None:
-    partition.become_leader(state_of(), 0)
-    append(partition, 2)
+    lead(partition, 2)
     fetched(partition, 2, 2, 1000)
     fetched(partition, 3, 1, 1000)
     assert partition.propose_shrink(LAG_MS, 101) is None, "not yet: every member got a fresh start with the epoch"
@@ -360,10 +355,9 @@ def test_lagging_member_leaves_the_isr(partition: Partition) -> None:
 
 
 def test_idle_partition_keeps_its_isr(partition: Partition) -> None:
-    partition.become_leader(state_of(), 0)
-    append(partition, 2)
-    fetched(partition, 2, 2, 10)
-    fetched(partition, 3, 2, 10)
+    lead(partition, 2)
+    for replica in (2, 3):
+        fetched(partition, replica, 2, 10)
     assert partition.propose_shrink(100 * LAG_MS, 101) is None
 
 
@@ -382,8 +376,7 @@ def test_member_that_keeps_up_with_a_moving_log_end_stays(partition: Partition) 
 
 def test_a_follower_joins_at_the_high_watermark_and_the_leaders_first_offset(partition: Partition) -> None:
     partition.min_insync_replicas = 1
-    partition.become_leader(state_of(epoch=4, isr=(1,)), 0)
-    append(partition, 3)
+    lead(partition, 3, epoch=4, isr=(1,))
     partition.advance_high_watermark(0)
     partition.become_leader(state_of(epoch=5, isr=(1,)), 0)
     fetched(partition, 2, 2, 10)
@@ -396,8 +389,7 @@ def test_a_follower_joins_at_the_high_watermark_and_the_leaders_first_offset(par
 
 def test_a_follower_at_the_high_watermark_waits_for_the_leaders_first_offset(partition: Partition) -> None:
     """A new leader's high watermark may be lower than its predecessor's."""
-    partition.become_leader(state_of(epoch=4, isr=(1, 2)), 0)
-    append(partition, 3)
+    lead(partition, 3, epoch=4, isr=(1, 2))
     fetched(partition, 2, 1, 10)
     partition.become_leader(state_of(epoch=5, isr=(1, 2)), 20)
     assert (partition.high_watermark, partition.leader_epoch_start_offset) == (1, 3)
@@ -408,8 +400,7 @@ def test_a_follower_at_the_high_watermark_waits_for_the_leaders_first_offset(par
 
 
 def ready_to_join(partition: Partition, epoch: int) -> None:
-    partition.become_leader(state_of(isr=(1, 2)), 0)
-    append(partition, 1)
+    lead(partition, 1, isr=(1, 2))
     fetched(partition, 2, 1, 10)
     fetched(partition, 3, 1, 10, epoch)
 
