@@ -17,7 +17,6 @@ What the rest of `clients` relies on:
     await network.leader_of(tp)             the leader's node id, waiting while there is none
     await network.coordinator(group)        the coordinator's node id, cached; `forget_coordinator` drops it
     await network.call_coordinator(group, request, error_of)     sent again if the coordinator moved
-    await network.call_controller(request, error_of)             sent again on NOT_CONTROLLER
     await network.retry(operation)          again after lost connections and retriable errors, with backoff
 
     await network.call(node_id, request, channel=GROUP)   over a connection of its own: a parked long poll
@@ -319,46 +318,6 @@ class Network:
         return await self._coordinators.call(
             key, request, error_of, key_type=key_type, timeout_ms=timeout_ms, channel=channel
         )
-
-    async def call_controller(
-        self,
-        request: Any,
-        error_of: Callable[[Any], int],
-        *,
-        timeout_ms: float | None = None,
-        on_unknown_outcome: Callable[[], None] = lambda: None,
-    ) -> Any:
-        """Send a request to the node that serves the controller's requests, and to its successor if it has moved.
-
-        A request without a response may have succeeded. Before the next attempt `on_unknown_outcome` is called: a
-        refusal such as TOPIC_ALREADY_EXISTS can then mean success.
-        """
-
-        async def once() -> Any:
-            node_id = self.metadata.controller_id
-            if node_id not in self.metadata.nodes:
-                await self.refresh()
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
-            try:
-                connection = await self.connection(node_id)
-            except (ConnectionError, TimeoutError):
-                await self.refresh()
-                raise
-            try:
-                response = await connection.call(request, timeout_ms=timeout_ms)
-            except (ConnectionError, TimeoutError):
-                on_unknown_outcome()
-                await self.refresh()
-                raise
-            code = ErrorCode(error_of(response))
-            if code == ErrorCode.NOT_CONTROLLER:
-                # A broker that had forwarded the request answers this too when the controller dies.
-                on_unknown_outcome()
-                await self.refresh()
-                raise KafkaError(code, f"node {node_id}")
-            return response
-
-        return await self.retry(once)
 
     async def retry(self, operation: Callable[[], Awaitable[Result]], *, timeout_ms: float | None = None) -> Result:
         """Run `operation` until it neither loses its connection nor fails with a retriable `KafkaError`."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from anabranch.clients.controller_calls import call_controller
 from anabranch.clients.network import Network
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -107,8 +108,8 @@ async def elect_leaders(
     if partitions is not None:
         requested = [TopicPartitions(topic=topic, partitions=rows) for topic, rows in _by_topic(partitions).items()]
     request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=requested, timeout_ms=timeout_ms)
-    response: ElectLeadersResponse = await network.call_controller(
-        request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
+    response: ElectLeadersResponse = await call_controller(
+        network, request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
     )
     _raise(response.error_code, "elections")
     return {
@@ -130,8 +131,8 @@ async def alter_partition_reassignments(
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=timeout_ms, topics=[ReassignableTopic(name=name, partitions=rows) for name, rows in topics.items()]
     )
-    response: AlterPartitionReassignmentsResponse = await network.call_controller(
-        request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
+    response: AlterPartitionReassignmentsResponse = await call_controller(
+        network, request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
     )
     _raise(response.error_code, response.error_message or "reassignments")
     return {
@@ -150,8 +151,8 @@ async def list_partition_reassignments(
         named = _by_topic(partitions).items()
         requested = [ListPartitionReassignmentsTopics(name=name, partition_indexes=rows) for name, rows in named]
     request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=requested)
-    response: ListPartitionReassignmentsResponse = await network.call_controller(
-        request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
+    response: ListPartitionReassignmentsResponse = await call_controller(
+        network, request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
     )
     _raise(response.error_code, response.error_message or "reassignments")
     return {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.clients.controller_calls import call_controller
 from anabranch.clients.metadata import ClusterMetadata, Node, Topic
 from anabranch.clients.network import Network
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -150,7 +151,8 @@ async def _change(
         nonlocal outcome_unknown
         outcome_unknown = True
 
-    response = await network.call_controller(
+    response = await call_controller(
+        network,
         request,
         lambda answer: _not_controller(rows_of(answer)),
         timeout_ms=request.timeout_ms + _CONTROLLER_MARGIN_MS,

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from anabranch.clients.controller_calls import call_controller
 from anabranch.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -86,7 +87,7 @@ def _first_error(response: AlterUserScramCredentialsResponse) -> int:
 
 
 async def _alter(network: Network, request: AlterUserScramCredentialsRequest) -> None:
-    response: AlterUserScramCredentialsResponse = await network.call_controller(request, _first_error)
+    response: AlterUserScramCredentialsResponse = await call_controller(network, request, _first_error)
     for one in response.results:
         if one.error_code:
             raise KafkaError(ErrorCode(one.error_code), one.error_message or one.user)

@@ -316,29 +316,6 @@ async def test_coordinators_are_found_cached_and_forgotten() -> None:
         assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS, "what it means is the caller's"
 
 
-async def test_controller_requests_follow_the_controller() -> None:
-    async with connected() as (brokers, network):
-        brokers.heartbeat_errors = [ErrorCode.NOT_CONTROLLER]
-        brokers.controller = 2
-        response = await network.call_controller(heartbeat(), error_of)
-        assert response.throttle_time_ms == 2
-
-
-async def test_change_without_response_is_reported_before_it_is_repeated() -> None:
-    async with connected() as (brokers, network):
-        unknown = []
-        brokers.silent = {1}
-        pending = asyncio.ensure_future(
-            network.call_controller(heartbeat(), error_of, on_unknown_outcome=lambda: unknown.append(1))
-        )
-        while not brokers.count(HeartbeatRequest):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        brokers.controller = 2
-        brokers.peers[1].drop_connections()
-        assert (await pending).throttle_time_ms == 2
-        assert unknown == [1]
-
-
 async def test_lost_connection_is_reopened() -> None:
     async with connected() as (brokers, network):
         await network.call(2, heartbeat())

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch import Admin
+from anabranch.clients.controller_calls import call_controller
 from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -42,7 +43,7 @@ async def reassign(admin: Admin, topic: str, moves: Mapping[int, Sequence[int] |
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=rows)]
     )
-    response = await admin.network.call_controller(request, lambda answer: answer.error_code)
+    response = await call_controller(admin.network, request, lambda answer: answer.error_code)
     _raise_first([response, *(row for one in response.responses for row in one.partitions)])
 
 
@@ -53,7 +54,7 @@ async def elect(admin: Admin, topic: str, indexes: Sequence[int], *, unclean: bo
         topic_partitions=[TopicPartitions(topic=topic, partitions=list(indexes))],
         timeout_ms=TIMEOUT_MS,
     )
-    response = await admin.network.call_controller(request, lambda answer: answer.error_code)
+    response = await call_controller(admin.network, request, lambda answer: answer.error_code)
     rows = [row for one in response.replica_election_results for row in one.partition_result]
     _raise_first([response, *rows], tolerated=(ErrorCode.ELECTION_NOT_NEEDED,))
 
@@ -100,7 +101,7 @@ async def update_feature(admin: Admin, name: str, level: int) -> None:
     upgrade, safe_downgrade = 1, 2
     row = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade if level else safe_downgrade)
     request = UpdateFeaturesRequest(timeout_ms=TIMEOUT_MS, feature_updates=[row])
-    response = await admin.network.call_controller(request, lambda answer: answer.error_code)
+    response = await call_controller(admin.network, request, lambda answer: answer.error_code)
     _raise_first([response, *response.results])
 
 

@@ -9,6 +9,7 @@ import click
 from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
+from anabranch.clients.controller_calls import call_controller
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ async def update(admin: Admin, name: str, level: int, kind: int) -> None:
 
     row = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
     request = UpdateFeaturesRequest(feature_updates=[row])
-    response: UpdateFeaturesResponse = await admin.network.call_controller(request, lambda answer: answer.error_code)
+    response: UpdateFeaturesResponse = await call_controller(admin.network, request, lambda answer: answer.error_code)
     for code, message in [
         (response.error_code, response.error_message),
         *((one.error_code, one.error_message) for one in response.results),

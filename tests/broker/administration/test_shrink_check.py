@@ -16,6 +16,7 @@ from anabranch.broker.administration.shrink_check import SHRINK
 from anabranch.broker.coordinators.groups.consumer_group_requests import ConsumerGroupRequests
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
 from anabranch.broker.coordinators.runtime.journal import Journal
+from anabranch.clients.controller_calls import call_controller
 from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -30,7 +31,7 @@ async def shrink(admin: Admin, *, validate_only: bool = False) -> tuple[ErrorCod
     """Ask for one partition as any program can, with nothing of our client but its connections."""
     topic = CreatePartitionsTopic(name=TOPIC, count=1, assignments=None, allow_shrink=True)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=20_000, validate_only=validate_only)
-    answer = await admin.network.call_controller(request, lambda one: one.results[0].error_code)
+    answer = await call_controller(admin.network, request, lambda one: one.results[0].error_code)
     (row,) = answer.results
     return ErrorCode(row.error_code), row.error_message or ""
 
