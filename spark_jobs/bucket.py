@@ -35,6 +35,7 @@ from anabranch.spark_jobs.verdict import (
     Tally,
     Unread,
     Violation,
+    spans_of,
     unread_of,
 )
 
@@ -321,7 +322,9 @@ class Bucket:
             line = lines[producer, key]
             beyond = sorted({one.sequence for one in rows if not line.reaches(one.sequence)})
             if beyond:
-                yield Violation(LOST, group, topic, producer, key, before=line.newest, sequences=tuple(_spans(beyond)))
+                yield Violation(
+                    LOST, group, topic, producer, key, before=line.newest, sequences=tuple(spans_of(beyond))
+                )
             for one in rows:
                 if line.has_passed(one.sequence):
                     yield Violation(
@@ -392,13 +395,3 @@ def salt(group: str, topic: str, producer: int, partition: int = -1) -> int:
     line.
     """
     return (mmh3.hash64(f"{group}\0{topic}", signed=False)[0] + producer * 3 + partition + 1) & (2**64 - 1)
-
-
-def _spans(sequences: Iterable[int]) -> list[Span]:
-    found: list[Span] = []
-    for one in sequences:
-        if found and found[-1][1] == one - 1:
-            found[-1] = (found[-1][0], one)
-        else:
-            found.append((one, one))
-    return found

@@ -166,6 +166,17 @@ class Unread(NamedTuple):
     records: int
 
 
+def spans_of(sequences: Iterable[int]) -> list[Span]:
+    """Return the runs of consecutive numbers among rising ones."""
+    found: list[Span] = []
+    for one in sequences:
+        if found and found[-1][1] == one - 1:
+            found[-1] = (found[-1][0], one)
+        else:
+            found.append((one, one))
+    return found
+
+
 def unread_of(found: Iterable[Unread]) -> list[Unread]:
     """Merge the rows of many buckets into one per group, topic and partition."""
     together: dict[tuple[str, str, int], Unread] = {}
