@@ -117,6 +117,7 @@ def test_lost_connection_loses_its_watches() -> None:
     first.ask(messages.Exists("/n", object()))
     first.connection.lost()
     second.connect(session_id, password_of(session_id))
+    assert service._watches.remove(lambda watcher: True) == [], "nothing is kept of a lost connection"
     assert second.ask(create("/n")) == [0]
 
 
