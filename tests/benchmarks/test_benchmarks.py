@@ -18,6 +18,7 @@ from benchmarks import (
     inspection,
     latency,
     opening,
+    processes,
     proxy,
     request_path,
     scale,
@@ -63,6 +64,14 @@ def test_stock_group_is_assigned_children_after_last_commit(name: str) -> None:
     with running("anabranch", *opening.BROKERS) as peer:
         taken_ms = opening.openings_ms(peer.bootstrap, name, 2)
     assert len(taken_ms) == 2 and min(taken_ms) > 0
+
+
+@pytest.mark.costly
+@pytest.mark.processes
+def test_one_process_and_one_for_each_broker_are_measured() -> None:
+    (figure,) = processes.measure(rounds=1)
+    assert "processor time" in figure.reached
+    assert "one process" in figure.peer
 
 
 @pytest.mark.costly
