@@ -1,6 +1,6 @@
 """The cluster that all tests share: `anabranch up --control 127.0.0.1:9190`. Each test begins with an empty cluster.
 
-A cluster of processes (`anabranch up --processes --zookeeper local --control 127.0.0.1:9190`) works, too.
+A cluster of processes (`anabranch up --processes --control 127.0.0.1:9190`) works, too.
 """
 
 from __future__ import annotations
