@@ -40,6 +40,7 @@ class Side:
         self._root = f"/{root}"
         self._clients: list[KazooClient] = [self._open(), self._open()]
         self._events: queue.Queue[object] = queue.Queue()
+        self._ends = 0
         self._owners: dict[int, int] = {0: -1}
         self.story: list[object] = []
         self._clients[0].ensure_path(self._root)
@@ -99,15 +100,19 @@ class Side:
 
         return note
 
-    def events(self) -> list[object]:
-        """All events so far, each client's in order. A last watch of each shows that there are no others."""
+    def events(self) -> list[Any]:
+        """The events since the last call, each client's in order. A last watch of each shows that there are no more."""
+        self._ends += 1
+        last = []
         for who, client in enumerate(self._clients):
-            client.exists(self.path(f"/end{who}"), watch=self.watcher(who))
-            client.create(self.path(f"/end{who}"))
-        noted: list[object] = []
-        while sum(one in noted for one in ((0, "CREATED", "/end0"), (1, "CREATED", "/end1"))) < 2:
+            path = f"/end{who}-{self._ends}"
+            client.exists(self.path(path), watch=self.watcher(who))
+            client.create(self.path(path))
+            last.append((who, "CREATED", path))
+        noted: list[Any] = []
+        while not all(one in noted for one in last):
             noted.append(self._events.get(timeout=30))
-        return sorted(noted, key=lambda one: one[0])  # type: ignore[index]
+        return sorted(noted, key=lambda one: int(one[0]))
 
 
 def ranked(story: list[object]) -> list[object]:
@@ -179,12 +184,15 @@ def requests(side: Side, seed: int) -> Iterator[tuple[int, Any]]:
 
 
 def run(side: Side, seed: int) -> tuple[list[object], list[object]]:
+    events: list[object] = []
     for place, (who, request) in enumerate(requests(side, seed)):
         if place % 200 == 199:
+            events += side.events()
             side.reopen()
+            events += sorted(side.events())  # a real server deletes the ephemerals of a session in any order
         side.story.append(type(request).__name__)
         side.ask(who, request)
-    return ranked(side.story), side.events()
+    return ranked(side.story), events + side.events()
 
 
 @pytest.fixture
