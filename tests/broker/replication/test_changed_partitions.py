@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from anabranch.broker.replication.changed_partitions import ChangedPartitions
-from tests.broker.replication.test_lagging_replicas import append, hosted, report, state
+from tests.broker.replication.partitions import state_of
+from tests.broker.replication.test_lagging_replicas import append, hosted, report
 
 
 def test_changed_partitions_are_taken_once() -> None:
@@ -12,7 +13,7 @@ def test_changed_partitions_are_taken_once() -> None:
     changed.add(other)
     assert list(changed) == [one, other]
     assert (changed.take(), changed.take()) == ([one, other], []), "each is new at first"
-    other.become_leader(state(), 0)
+    other.become_leader(state_of(isr=(1, 2)), 0)
     append(other)
     append(other)
     assert (changed.take(), changed.take()) == ([other], [])
