@@ -80,34 +80,14 @@ class MemoryZooKeeper:
         self._sessions[session.session_id] = session
         return session
 
-    def suspend(self, session: MemorySession, *, carry_out: bool = False) -> None:
-        """Disconnect the client: its pending requests raise ConnectionLoss, executed (response lost) or not."""
-        session.lose_connection(carry_out=carry_out)
-
-    def resume(self, session: MemorySession) -> None:
-        """Reconnect the client: its session continues, or it learns of the expiry."""
-        session.reconnect()
-
-    def delay(self, session: MemorySession, delay_s: float) -> None:
-        """Delay what the client sends, and what it gets; 0 ends it, and lets what is under way arrive."""
-        session.slow_down(delay_s)
-
     def expire(self, session: MemorySession) -> None:
         """Expire the session in the server; its client learns it when it is connected."""
         connected = session.link is Link.CONNECTED
         if connected:
-            session.lose_connection(carry_out=False)
+            session.lose_connection()
         self.end_session(session)
         if connected:
             session.reconnect()
-
-    def freeze(self, session: MemorySession) -> None:
-        """Freeze the client's process: it sends nothing, and its session expires after the timeout."""
-        session.stall()
-
-    def thaw(self, session: MemorySession) -> None:
-        """Resume the client's process; it learns of an expiry meanwhile."""
-        session.unstall()
 
     def holds(self, session: MemorySession) -> bool:
         """Whether the server counts the session as alive."""
@@ -287,8 +267,8 @@ class MemorySession(ZkSession):
         else:
             self._to_client.post(how, future, what)
 
-    def lose_connection(self, *, carry_out: bool) -> None:
-        """Break the connection: pending requests are lost or executed without a response, watches are lost."""
+    def lose_connection(self, *, carry_out: bool = False) -> None:
+        """Disconnect: pending requests raise ConnectionLoss, executed (response lost) or not; watches are lost."""
         if self.link is not Link.CONNECTED:
             return
         self.link = Link.SUSPENDED
@@ -305,7 +285,7 @@ class MemorySession(ZkSession):
         self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
 
     def reconnect(self) -> None:
-        """Restore the connection: the session continues, or was expired meanwhile."""
+        """Reconnect: the session continues, or the client learns of its expiry."""
         if self.link is not Link.SUSPENDED:
             return
         if not self._server.holds(self):
@@ -323,7 +303,7 @@ class MemorySession(ZkSession):
         return self._to_server.delay_s
 
     def slow_down(self, delay_s: float) -> None:
-        """Delay both directions."""
+        """Delay what the client sends, and what it gets; 0 ends it, and lets what is under way arrive."""
         self._to_server.delay_s = self._to_client.delay_s = delay_s
         if not delay_s:
             self._flush()
@@ -334,7 +314,7 @@ class MemorySession(ZkSession):
         self._to_server.flush()
 
     def stall(self) -> None:
-        """Freeze the client."""
+        """Freeze the client's process: it sends nothing, and its session expires after the timeout."""
         if self.link is Link.CONNECTED and self._expiry is None:
             self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
 
@@ -343,14 +323,14 @@ class MemorySession(ZkSession):
         self._missed += watches
 
     def unstall(self) -> None:
-        """Resume the client; if its session is over, it learns of it as usual."""
+        """Resume the client's process; it learns of an expiry meanwhile."""
         if self.link is not Link.CONNECTED:
             return
         self._stop_expiry()
         if not self._server.holds(self):
             for callback in self._missed:
                 self.notify(callback, WatchEvent(None, "lost"))
-            self.lose_connection(carry_out=False)
+            self.lose_connection()
             self.reconnect()
 
     def notify(self, callback: WatchCallback, event: WatchEvent) -> None:

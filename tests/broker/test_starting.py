@@ -62,8 +62,8 @@ class Unsteady(MemoryZooKeeper):
         if self._how == "expired":
             self.expire(session)
         else:
-            self.suspend(session, carry_out=self._how == "answer lost")
-            self.resume(session)
+            session.lose_connection(carry_out=self._how == "answer lost")
+            session.reconnect()
 
 
 def at_home(zookeeper: MemoryZooKeeper, node: Node) -> bool:

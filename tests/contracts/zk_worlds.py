@@ -54,15 +54,15 @@ class MemoryWorld:
         self._server.expire(memory(session))
 
     async def suspend(self, session: ZkSession) -> None:
-        self._server.suspend(memory(session))
+        memory(session).lose_connection()
 
     async def resume(self, session: ZkSession) -> None:
-        self._server.resume(memory(session))
+        memory(session).reconnect()
 
     async def lose_answer(self, session: ZkSession, request: Coroutine[Any, Any, T], done: Awaitable[None]) -> T:
         task = asyncio.create_task(request)
         await asyncio.sleep(0)
-        self._server.suspend(memory(session), carry_out=True)
+        memory(session).lose_connection(carry_out=True)
         await done
         return await task
 

@@ -47,8 +47,8 @@ async def test_lost_reply_to_won_election_is_detected() -> None:
     session = await zookeeper.connect()
     electing = asyncio.ensure_future(candidate(session, 1).elect())
     while await (await zookeeper.connect()).exists(paths.CONTROLLER) is None and not electing.done():
-        zookeeper.suspend(session, carry_out=True)
-        zookeeper.resume(session)
+        session.lose_connection(carry_out=True)
+        session.reconnect()
     term = await electing
     assert term is not None and term.epoch == await epoch(session)
     assert (await session.get(paths.CONTROLLER_EPOCH))[1].version == term.fence
@@ -95,10 +95,10 @@ async def test_cleanup_after_lost_election_reply_removes_no_other_controller() -
         vacating = asyncio.ensure_future(first.vacate())
         for _ in range(turns):
             await asyncio.sleep(0)
-        zookeeper.suspend(one, carry_out=True)
+        one.lose_connection(carry_out=True)
         won = await second.elect() is not None
         in_between = won and not vacating.done()
-        zookeeper.resume(one)
+        one.reconnect()
         await vacating
         assert await second.holds_office() is won and not await first.holds_office()
         return in_between

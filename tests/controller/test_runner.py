@@ -97,11 +97,11 @@ async def test_zombie_controller_changes_nothing() -> None:
     await cluster.add_controller(101)
     pending = asyncio.ensure_future(cluster.resize("t", 6))
     await asyncio.sleep(0)
-    cluster.zookeeper.suspend(session)
+    session.lose_connection()
     cluster.zookeeper.end_session(session)  # the server gives up on it; it does not know yet
     await cluster.until(lambda: cluster.controllers[1].active)
     before = await outcome(cluster, "t")
-    cluster.zookeeper.resume(session)
+    session.reconnect()
     result = await pending
     assert result.error_code == 41  # NOT_CONTROLLER
     assert await outcome(cluster, "t") == before
@@ -143,8 +143,8 @@ async def test_lost_reply_to_a_write_is_not_a_lost_write() -> None:
         pending = asyncio.ensure_future(cluster.resize("t", count))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        cluster.zookeeper.suspend(session, carry_out=carry_out)
-        cluster.zookeeper.resume(session)
+        session.lose_connection(carry_out=carry_out)
+        session.reconnect()
         assert (await pending).error_code == 0
     assert (await cluster.topic("t")).history == ((0, 4), (1, 6), (2, 8))
     assert cluster.controller.epoch == 1, "a short cut is no reason to resign"

@@ -54,7 +54,7 @@ async def test_controller_without_connection_pauses_and_logs() -> None:
         moved = {one: replace(broker, rack="elsewhere") for one, broker in runner.state.brokers.items()}
         # To be told to everybody, without any read or write; behind the news, and before the reads that it causes.
         session.on_session(lambda _: runner._queue.put_nowait(BrokersRead(moved)))
-        cluster.zookeeper.suspend(session)
+        session.lose_connection()
         await cluster.until(lambda: not controller.active)
         assert await controller._ask(lambda token: pytest.fail("nobody is asked")) is None
         request = CreatePartitionsRequest(topics=[], timeout_ms=100, validate_only=False)
@@ -65,7 +65,7 @@ async def test_controller_without_connection_pauses_and_logs() -> None:
             await asyncio.sleep(0.001)  # time in which something could be sent
         live_brokers = [one.live_brokers for broker in cluster.brokers.values() for one in broker.requests[-1:]]
         assert {one.rack for brokers in live_brokers for one in brokers} == {None}
-        cluster.zookeeper.resume(session)
+        session.reconnect()
         await cluster.until(lambda: controller.active)
         await cluster.until_states("t", lambda states: all(1 not in state.isr for state in states.values()))
         await cluster.until_states("u", lambda states: len(states) == 1)

@@ -60,8 +60,8 @@ async def test_lost_reply_neither_fails_nor_repeats_a_creation(carry_out: bool) 
     for _ in range(60):
         await asyncio.sleep(0)
         if not creating.done():
-            zookeeper.suspend(session, carry_out=carry_out)
-            zookeeper.resume(session)
+            session.lose_connection(carry_out=carry_out)
+            session.reconnect()
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             await asyncio.sleep(0)

@@ -107,7 +107,7 @@ class SimZooKeeper(MemoryZooKeeper):
         """The host cannot reach the server until `mend`; its sessions are suspended, and expire in time."""
         self.cut_off[host] = None
         for session in self.sessions_of(host):
-            self.suspend(session, carry_out=self.rng.random() < 0.5)
+            session.lose_connection(carry_out=self.rng.random() < 0.5)
             self.fired["session suspended"] += 1
 
     def mend(self, host: str) -> None:
@@ -221,7 +221,7 @@ class SimSession(MemorySession):
 
     # --- the connection
 
-    def lose_connection(self, *, carry_out: bool) -> None:
+    def lose_connection(self, *, carry_out: bool = False) -> None:
         if self.link is not Link.CONNECTED:
             return
         self.link = Link.SUSPENDED

@@ -53,22 +53,22 @@ class BrokerProcesses:
         process = self._by_node.get(node)
         return process is not None and process.frozen
 
-    def freeze(self, node: Node, zookeeper: MemoryZooKeeper) -> None:
+    def freeze(self, node: Node) -> None:
         """Stop a node at once, as SIGSTOP does. Raises CannotFreeze if it has no process."""
         process = self._by_node.get(node)
         if process is None:
             raise CannotFreeze(NO_CLOCK)
         process.freeze()
         if isinstance(session := node.services.session, MemorySession):
-            process.sibling().run(zookeeper.freeze, session)
+            process.sibling().run(session.stall)
 
-    def thaw(self, node: Node, zookeeper: MemoryZooKeeper) -> None:
+    def thaw(self, node: Node) -> None:
         """Resume a frozen node; no effect if it is not frozen."""
         process = self._by_node.get(node)
         if process is None or not process.frozen:
             return
         if isinstance(session := node.services.session, MemorySession):
-            process.sibling().run(zookeeper.thaw, session)
+            process.sibling().run(session.unstall)
         process.thaw()
 
     def kill(self, node: Node, zookeeper: MemoryZooKeeper) -> None:

@@ -409,7 +409,7 @@ class Cluster(Startable):
             KeyError: No such broker is running.
             CannotFreeze: The loop cannot freeze brokers.
         """
-        self._processes.freeze(self.nodes[node_id], self.zookeeper)
+        self._processes.freeze(self.nodes[node_id])
 
     def thaw_broker(self, node_id: int) -> None:
         """Resume a frozen broker; no effect if it is not frozen.
@@ -420,7 +420,7 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        self._processes.thaw(self.nodes[node_id], self.zookeeper)
+        self._processes.thaw(self.nodes[node_id])
 
     def stop_abruptly(self, node_id: int) -> None:
         """Freeze a broker that is about to crash, if the loop can do that."""

@@ -103,7 +103,7 @@ class Actions:
         if session.link is Link.SUSPENDED:
             raise ActionRefused(f"node {node_id} is already cut off from ZooKeeper")
         self._events.publish("session suspended", node=node_id)
-        self._cluster.zookeeper.suspend(session)
+        session.lose_connection()
         return state.node_row(self._cluster, node_id)
 
     def delay_session(self, node_id: int, delay_ms: int) -> state.NodeRow:
@@ -113,7 +113,7 @@ class Actions:
         """
         session = self._session(node_id)
         self._events.publish("session delayed", node=node_id, delay_ms=delay_ms)
-        self._cluster.zookeeper.delay(session, delay_ms / 1000)
+        session.slow_down(delay_ms / 1000)
         return state.node_row(self._cluster, node_id)
 
     def resume_session(self, node_id: int) -> state.NodeRow:
@@ -127,8 +127,8 @@ class Actions:
         if not isinstance(session, MemorySession) or (session.link is not Link.SUSPENDED and not session.delay_s):
             raise ActionRefused(f"node {node_id} is not cut off from ZooKeeper, and nothing delays it")
         self._events.publish("session resumed", node=node_id)
-        self._cluster.zookeeper.delay(session, 0)
-        self._cluster.zookeeper.resume(session)
+        session.slow_down(0)
+        session.reconnect()
         return state.node_row(self._cluster, node_id)
 
     def freeze(self, node_id: int) -> state.NodeRow:

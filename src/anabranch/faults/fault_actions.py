@@ -139,7 +139,7 @@ class FaultActions(BackgroundActions):
         elif what == "suspend" and node_id in cluster.nodes:
             session = cluster.nodes[node_id].services.session
             if isinstance(session, MemorySession) and session.link is Link.SUSPENDED:
-                cluster.zookeeper.resume(session)
+                session.reconnect()
 
     async def _turn(self, what: str, node_id: int) -> None:
         cluster = self._cluster
@@ -156,4 +156,4 @@ class FaultActions(BackgroundActions):
         elif what == "expire" and session is not None:
             cluster.zookeeper.expire(session)
         elif what == "suspend" and session is not None and session.link is Link.CONNECTED:
-            cluster.zookeeper.suspend(session)
+            session.lose_connection()

@@ -25,7 +25,7 @@ def test_brokers_that_lose_zookeeper_are_replaced_without_real_time() -> None:
             clock.run_at(0)
 
             async def suspend() -> None:
-                cluster.zookeeper.suspend(session)  # type: ignore[arg-type]
+                session.lose_connection()  # type: ignore[arg-type]
 
             await clock.run(suspend())
             await clock.advance(17)

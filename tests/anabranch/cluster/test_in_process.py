@@ -218,7 +218,7 @@ async def test_node_stops_without_zookeeper(monkeypatch: pytest.MonkeyPatch) -> 
     cluster = Cluster(2)
     await cluster.start()
     for node in cluster.nodes.values():
-        cluster.zookeeper.suspend(node.session)  # type: ignore[arg-type]
+        node.session.lose_connection()  # type: ignore[arg-type]
     await cluster.stop_broker(active_controller(cluster))
     await cluster.stop()
 

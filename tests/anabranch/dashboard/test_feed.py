@@ -166,9 +166,9 @@ async def test_dead_and_suspended_nodes_are_shown() -> None:
         assert "broker_epoch" not in page.rows["node/2"]
         assert [2, -1, -1] in page.rows["partition/t/0"]["replicas"]
         session = cluster.nodes[3].services.session
-        cluster.zookeeper.suspend(session)
+        session.lose_connection()
         await page.until(lambda rows: rows["node/3"]["link"] == "suspended")
-        cluster.zookeeper.resume(session)
+        session.reconnect()
         await page.until(lambda rows: rows["node/3"]["link"] == "connected")
         await admin.delete_topics(["t"])
         await page.until(lambda rows: not [key for key in rows if key.startswith(("topic/", "partition/"))])

@@ -40,10 +40,10 @@ async def test_suspension_loses_pending_request() -> None:
     zk = await server.connect()
     task = asyncio.create_task(zk.create("/a"))
     await asyncio.sleep(0)
-    server.suspend(zk)
+    zk.lose_connection()
     with pytest.raises(ConnectionLoss):
         await task
-    server.resume(zk)
+    zk.reconnect()
     assert await zk.exists("/a") is None
 
 
@@ -53,8 +53,8 @@ async def test_early_reconnection_prevents_expiry() -> None:
     await zk.create("/e", ephemeral=True)
     events: list[SessionEvent] = []
     zk.on_session(events.append)
-    server.suspend(zk)
-    server.resume(zk)
+    zk.lose_connection()
+    zk.reconnect()
     await asyncio.sleep(0.04)  # twice the timeout of a session that stayed cut off
     assert await zk.exists("/e") is not None
     assert events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
@@ -63,11 +63,11 @@ async def test_early_reconnection_prevents_expiry() -> None:
 async def test_requests_pending_at_expiry_fail() -> None:
     server = MemoryZooKeeper()
     zk = await server.connect()
-    server.suspend(zk)
+    zk.lose_connection()
     waiting = asyncio.create_task(zk.get("/"))
     await asyncio.sleep(0)
     server.expire(zk)
-    server.resume(zk)
+    zk.reconnect()
     with pytest.raises(SessionExpired):
         await waiting
 
@@ -85,12 +85,12 @@ async def test_stalled_client_gets_its_watches_when_it_continues() -> None:
     events: list[SessionEvent] = []
     zk.on_session(events.append)
     await zk.get("/", seen.append)
-    server.freeze(zk)
+    zk.stall()
     async with asyncio.timeout(10):
         while server.holds(zk):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     assert seen == []
-    server.thaw(zk)
+    zk.unstall()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert seen == [WatchEvent(None, "lost")]
