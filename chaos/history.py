@@ -210,6 +210,8 @@ class OffsetsReset:
     outcome: Outcome = "info"
     with_lineage: bool = True
     """Whether partitions that took keys from these went back, too. Without it keys lose the order of the first time."""
+    answered_order: int = -1
+    """When the admin got the response; -1 never. It happened some time before."""
 
 
 @dataclass(slots=True)

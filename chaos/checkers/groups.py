@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from anabranch.chaos.checkers.shared import Checker, at, first_deliveries, stored_offsets
+from anabranch.chaos.checkers.shared import Checker, at, first_deliveries, reset_events, stored_offsets
 from anabranch.chaos.history import Commit, Delivery, History, OffsetsReset, Place, ReadStart
 
 
@@ -50,7 +50,7 @@ def a21_commit_lost(history: History) -> Iterator[str]:
         (one.acked_order, one) for one in history.commits if one.outcome == "ok"
     ]
     events += [(one.order, one) for one in history.read_starts]
-    events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
+    events += reset_events(history)
     for _, event in sorted(events, key=lambda one: one[0]):
         if isinstance(event, OffsetsReset):
             for place in event.offsets:
@@ -163,7 +163,7 @@ def a48_commit_taken_back(history: History) -> Iterator[str]:
     done = [one for one in history.commits if one.outcome == "ok"]
     events: list[tuple[int, bool, Commit | OffsetsReset]] = [(one.order, False, one) for one in done]
     events += [(one.acked_order, True, one) for one in done]
-    events += [(one.order, True, one) for one in history.resets if one.outcome != "fail"]
+    events += [(order, True, one) for order, one in reset_events(history)]
     for _, settled, event in sorted(events, key=lambda one: one[0]):
         if isinstance(event, OffsetsReset):
             for place in event.offsets:

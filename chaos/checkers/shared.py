@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from anabranch.chaos.history import Delivery, History, Place
+from anabranch.chaos.history import Delivery, History, OffsetsReset, Place
 
 Checker = Callable[[History], Iterator[str]]
 """A function of the history: one line per violation, with details to find the place. At most O(n log n)."""
@@ -14,6 +14,15 @@ Checker = Callable[[History], Iterator[str]]
 def at(place: Place, offset: int) -> str:
     """Format a record's place, the same in every line."""
     return f"{place[0]}-{place[1]}@{offset}"
+
+
+def reset_events(history: History) -> Iterator[tuple[int, OffsetsReset]]:
+    """Yield each reset that may have happened, at its request and at its response: it may undo a commit in between."""
+    for one in history.resets:
+        if one.outcome != "fail":
+            yield one.order, one
+            if one.answered_order >= 0:
+                yield one.answered_order, one
 
 
 def stored_offsets(history: History) -> dict[Place, list[int]]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from anabranch.chaos.checkers.shared import Checker, at
+from anabranch.chaos.checkers.shared import Checker, at, reset_events
 from anabranch.chaos.history import History, OffsetsFetched, OffsetsReset, Place
 from anabranch.chaos.transaction_events import Transaction
 
@@ -103,7 +103,7 @@ def a30_offset_goes_back(history: History) -> Iterator[str]:
     events: list[tuple[int, int, OffsetsFetched | OffsetsReset]] = []
     events += [(one.response_order, 0, one) for one in history.fetched]
     events += [(one.order, 1, one) for one in history.fetched]
-    events += [(one.order, 2, one) for one in history.resets if one.outcome != "fail"]
+    events += [(order, 2, one) for order, one in reset_events(history)]
     started: dict[int, dict[tuple[str, Place], tuple[int, int]]] = {}
     for order, is_request, one in sorted(events, key=lambda event: event[:2]):
         for place, offset in one.offsets.items():

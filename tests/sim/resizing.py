@@ -196,7 +196,7 @@ async def _reset(schedule: ResizeSchedule, deadline: float) -> bool:
                 row = OffsetsReset(history.tick(), GROUP, offsets)
                 history.resets.append(row)
                 await commit_offsets(admin.network, GROUP, {one: after for one, (_, after) in found.items()})
-                row.outcome = "ok"
+                row.outcome, row.answered_order = "ok", history.tick()
                 cluster.tell(f"the offsets of {GROUP} are reset: {offsets}")
                 return True
         except CLIENT_FAILURES as error:

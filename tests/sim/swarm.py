@@ -124,6 +124,7 @@ async def offsets_deleted(schedule: SwarmSchedule) -> bool:
 
     async def ask(admin: Admin) -> None:
         answer = await delete_offset(admin, group, TOPIC, index)
+        row.answered_order = history.tick()
         row.outcome = "ok" if answer is ErrorCode.NONE else "fail"
 
     await as_administrator(cluster, ask, within_s=0)

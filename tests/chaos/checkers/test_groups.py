@@ -68,6 +68,17 @@ def _(s: Story, place: tuple[str, int]) -> None:
     s.begin(P, 2, group=2)
 
 
+@case.pair("A21 commit-lost", False, True)
+def _(s: Story, answered_later: bool) -> None:
+    """A reset may happen after a commit that was sent after its request."""
+    s.reset({P: 2})
+    s.history.resets[0].answered_order = s.history.tick()
+    s.commit(P, 5)
+    if answered_later:
+        s.history.resets[0].answered_order = s.history.tick()
+    s.begin(P, 2, group=2)
+
+
 @case("A21 commit-lost")
 def _() -> tuple[Build, Build]:
     return (
