@@ -23,9 +23,16 @@ from tests.sim.loop import Process
 
 SLEEPING = {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "write_pause_s": 0.03}
 
+SILENT = {"commit_intervals_ms": (6_000,)}
+"""A commit that is due would show the member that it is replaced."""
 
-@aim("a member sleeps past the session of its coordinator, and believes in a longer one", SLEEPING, assigning=True)
-@aim("a member sleeps past its session with records at hand", SLEEPING, resizing=True)
+
+@aim(
+    "a member sleeps past the session of its coordinator, and believes in a longer one",
+    {**SLEEPING, **SILENT, "rebalance_timeout_ms": 12_000},  # else that ends its lease
+    assigning=True,
+)
+@aim("a member sleeps past its session with records at hand", {**SLEEPING, **SILENT}, resizing=True)
 async def member_sleeps(schedule: Any) -> bool:
     """Another one reads its partitions meanwhile, and beyond what a resize made of them; then it wakes up."""
     cluster, rng = schedule.cluster, schedule.rng
