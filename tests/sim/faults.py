@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Fault = Callable[["Schedule"], Awaitable[bool]]
 FAULTS: Final[dict[str, Fault]] = {}
+UP_WITHIN_S: Final = 5.0
+"""How long a node that lost power may take to start, with other faults beside; then the fault counts as over."""
 
 
 def fault(name: str) -> Callable[[Fault], Fault]:
@@ -263,6 +265,10 @@ async def power_failure(schedule: Schedule) -> bool:
     if alone:
         await _is_whole_again(cluster, target)
         schedule.fragile = False
+        return True
+    deadline = cluster.now() + UP_WITHIN_S
+    while cluster.now() < deadline and not cluster.machines[target].up:
+        await asyncio.sleep(0.1)
     return True
 
 

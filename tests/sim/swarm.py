@@ -67,6 +67,8 @@ HARMLESS: Final = frozenset(
 """Faults that take no replica away, so that they may meet a machine that lost unflushed records."""
 MOMENT_WITHIN_S: Final = 2.0
 """How long a fault or chore waits for a phase of a resize; then it begins all the same."""
+ZOOKEEPER_DELAYS_MS: Final = ((0.3, 4.0), (0.3, 4.0), (4.0, 40.0))
+"""Each way. A slow ensemble makes the phases of a resize longer."""
 COPIER_FAULT: Final = "copier replaced"
 """Only schedules with copiers have it. Those have no deletions of unread records, which would tear transactions."""
 SWARM_CHORES: Final[dict[str, Chore]] = {name: one for name, one in CHORES.items() if name != "delete records"}
@@ -179,9 +181,10 @@ class SwarmSchedule(ResizeSchedule):
             self.stock_members.restrict(self.resizer)
         if self.authorizes:
             self.operators.insert(0, access.RightsOperator(self.cluster))
+        self.cluster.zookeeper.delay_ms = self.cluster.rng("zookeeper's delay").choice(ZOOKEEPER_DELAYS_MS)
         self.phases = Phases(self.cluster)
         self._moments = self.cluster.rng("moments")
-        self._patience = self._moments.choice((0.0, 0.2, 0.5))
+        self._patience = self._moments.choice((0.0, 0.4, 0.8))
         """How often a fault or chore waits for a short phase of a resize."""
         alone = self.cluster.rng("alone").random() < 0.5
         self.standalone = [LogReader(self.cluster, "standalone")] if alone else []
@@ -235,6 +238,8 @@ class SwarmSchedule(ResizeSchedule):
         without |= set() if self.authorizes else {access.FAULT}
         shape = super()._shape_of(rng)
         weights = swarm(self.seed, "faults", [kind for kind in SWARM_FAULTS if kind not in without])
+        if flushes:  # for their sake
+            weights["power failure"] = 0.5
         if shape.copiers:
             weights = {kind: weight for kind, weight in weights.items() if kind not in DELETION_FAULTS}
             weights[COPIER_FAULT] = 0.3
@@ -293,6 +298,15 @@ class SwarmSchedule(ResizeSchedule):
     def is_harmless(self, kind: str) -> bool:
         return kind in HARMLESS
 
+    def _quiet(self) -> bool:
+        """Resizes never rest here; one that is under way survives a power failure, too."""
+        return not any(times for kind, times in self.busy.items() if not self.is_harmless(kind)) and self._is_whole()
+
+    def _is_whole(self) -> bool:
+        machines = self.cluster.machines.values()
+        disks_work = all(one.up and not one.disk.full and not one.disk.lying for one in machines)
+        return disks_work and self.cluster.all_in_isr()
+
     async def await_moment(self, kind: str) -> None:
         if self._moments.random() < self._patience:
             await self.phases.begins(self._moments.choice(SHORT), within_s=MOMENT_WITHIN_S)
@@ -310,8 +324,7 @@ class SwarmSchedule(ResizeSchedule):
         """The fault, unless a replica has been lost while it waited for its moment."""
 
         async def happens_if_whole(schedule: Schedule) -> bool:
-            whole = self.cluster.all_in_isr() and all(one.up for one in self.cluster.machines.values())
-            return whole and await happens(schedule)
+            return self._is_whole() and await happens(schedule)
 
         return happens_if_whole
 
