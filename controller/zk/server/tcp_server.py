@@ -15,6 +15,7 @@ from typing import Final
 from anabranch.controller.zk.server.connection import ServerConnection
 from anabranch.controller.zk.server.service import ZooKeeperService
 from anabranch.controller.zk.tree import ZnodeTree
+from anabranch.protocol.host_port import format_host_port
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +102,9 @@ class Peer(asyncio.Protocol):
         """Begin to wait for the connect request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        peer_name = transport.get_extra_info("peername")
-        self._connection = self._server.connect(self, f"{peer_name[0]}:{peer_name[1]}", transport)
+        client = transport.get_extra_info("peername")  # None if the client is gone already
+        name = format_host_port(client[0], client[1]) if client else "a client"
+        self._connection = self._server.connect(self, name, transport)
         self._impatience = asyncio.get_running_loop().call_later(CONNECT_TIMEOUT_S, self._close_without_session)
 
     def data_received(self, data: bytes) -> None:

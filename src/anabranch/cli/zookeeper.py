@@ -128,7 +128,10 @@ async def serve_built_in(tree: ZnodeTree, host: str, port: int) -> None:
         shown = LOOPBACK if host == ANYWHERE else host
         sys.stdout.write(f"ready zookeeper={format_host_port(shown, server.port)}\n")
         sys.stdout.flush()
-        await stop.wait(server.wait_failed())
+        try:
+            await stop.wait(server.wait_failed())
+        except OSError as error:
+            raise click.ClickException(f"ended, because its file cannot be written: {error}") from None
     finally:
         await server.stop()
 

@@ -11,9 +11,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import click
 import pytest
 
+from anabranch.cli.zookeeper import serve_built_in
 from anabranch.cluster.zookeeper import why_unavailable
+from anabranch.controller.zk.server.tcp_server import ZooKeeperTcpServer
+from anabranch.controller.zk.tree import ZnodeTree
 from anabranch.runtime.sockets import free_ports
 from tests.anabranch.cli.conftest import Command, healthy
 
@@ -141,3 +145,21 @@ def test_server_waiting_for_ensemble_stops_on_signal(tmp_path: Path) -> None:
             pass
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+
+
+async def test_built_in_server_whose_file_cannot_be_written_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def full(_: ZooKeeperTcpServer) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ZooKeeperTcpServer, "wait_failed", full)
+    with pytest.raises(click.ClickException, match=r"its file cannot be written: .*No space left on device"):
+        await serve_built_in(ZnodeTree(), "127.0.0.1", 0)
+
+
+def test_built_in_server_reports_a_port_in_use(anabranch: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = anabranch("zookeeper", "--built-in", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert refused.exit_code == 1
+    assert "cannot start: " in refused.output
