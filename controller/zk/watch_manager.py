@@ -7,15 +7,16 @@ same watcher is registered once for a path, and the order of registration is kep
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 from anabranch.controller.zk.session import WatchEvent
+from anabranch.protocol.values import slotted
 
 W = TypeVar("W")
 
 
-@dataclass(slots=True)
+@slotted
 class Watches(Generic[W]):
     """The watchers of one path. Dicts keep the order of registration, and each watcher at most once."""
 
