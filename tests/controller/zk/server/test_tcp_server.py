@@ -101,6 +101,26 @@ async def paused(server: ZooKeeperTcpServer) -> tcp_server.Peer:
         await asyncio.sleep(0)
 
 
+async def test_server_that_was_held_reads_heartbeats_before_it_ends_sessions() -> None:
+    """The loop stands still for longer than the session's timeout, and a heartbeat comes meanwhile."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(60), serving(ZnodeTree()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(connect_request(timeout_ms=5000))
+        await reader.readexactly(41)
+        for sent in (b"\0\0\0\x08\xff\xff\xff\xfe\0\0\0\x0b", b""):
+            now_s = server._service._clock()
+            writer.write(sent)
+            server._service._clock = lambda now_s=now_s: now_s + 10  # type: ignore[misc]
+            assert server._tick is not None
+            server._tick.cancel()
+            loop.call_later(0, server._expire)
+            if sent:
+                assert len(await reader.readexactly(20)) == 20
+        assert await reader.read() == b"", "without a heartbeat it ends"
+        writer.close()
+
+
 async def test_server_ends_when_its_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would answer from memory what a restart forgets."""
     async with asyncio.timeout(60), serving(tree := JournaledTree(tmp_path / "journal")) as server:
