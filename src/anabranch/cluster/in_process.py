@@ -97,7 +97,8 @@ class Cluster(Startable):
         )
         if data_dir is not None:
             refuse_other_form(data_dir, processes=False)
-        self.zookeeper = self._open_zookeeper(data_dir)
+        self._journal = None if data_dir is None else JournaledTree(Path(data_dir) / JOURNAL)
+        self.zookeeper = MemoryZooKeeper(self._journal)
         self.nodes: dict[int, Node] = {}
         self._clock_offsets_ms: dict[int, int] = {}
         self._on_node: list[Callable[[Node], None]] = []
@@ -113,10 +114,6 @@ class Cluster(Startable):
         """The brokers that stay down when the cluster starts."""
         if snapshot is not None:
             self._hold(snapshot, every_broker=True)
-
-    @staticmethod
-    def _open_zookeeper(data_dir: str | Path | None) -> MemoryZooKeeper:
-        return MemoryZooKeeper(None if data_dir is None else JournaledTree(Path(data_dir) / JOURNAL))
 
     @property
     def bootstrap_servers(self) -> str:
@@ -235,8 +232,8 @@ class Cluster(Startable):
         await self._stop_nodes()
         if self._faults is not None:
             self._faults.clear()
-        if isinstance(self.zookeeper.tree, JournaledTree):
-            self.zookeeper.tree.close()
+        if self._journal is not None:
+            self._journal.close()
 
     async def _stop_nodes(self) -> None:
         if self._fault_actions is not None:
@@ -336,7 +333,7 @@ class Cluster(Startable):
         return twin
 
     def _check_in_memory(self) -> None:
-        if isinstance(self.zookeeper.tree, JournaledTree):
+        if self._journal is not None:
             from anabranch.state.snapshot import NotInMemory
 
             raise NotInMemory("this cluster keeps its data in a directory: stop it, and use copies of the directory")
