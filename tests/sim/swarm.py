@@ -3,8 +3,9 @@
 One distribution for all seeds keeps rare meetings rare: every schedule does a little of everything. Here a seed leaves
 out whole faults, chores and kinds of clients, and prefers some of the rest strongly, so that schedules differ as their
 users do (swarm testing, Groce et al. 2012). It has the faults and chores of all other scenarios: disks and power during
-resizes, reassignments and elections, deletions, retention, quotas, configurations, deleted offsets, recreated topics.
-Groups of all protocols read one topic; a share group reads another one beside it. Copiers copy committed records in
+resizes, reassignments and elections, deletions, retention, quotas, configurations, deleted offsets, recreated topics,
+denied rights, moves between log directories, restored nodes. Groups of all protocols, and one of stock consumers, read
+one topic; a share group reads another one beside it. Copiers copy committed records in
 transactions, in schedules that delete no unread records.
 """
 
