@@ -93,6 +93,7 @@ class WindowQuery:
 Query = KeyQuery | RangeQuery | WindowQuery
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True)
 class QueryRow:
     """One row of a result."""
@@ -105,6 +106,7 @@ class QueryRow:
     """The window of the value, in a store of windows."""
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """The state of a partition that is in a result."""
@@ -125,6 +127,7 @@ class FailureReason(enum.Enum):
     """A resize moves state here that has not arrived yet."""
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True)
 class QueryFailure:
     """Why a partition is not, or not wholly, in a result."""
@@ -144,6 +147,7 @@ class QueryRefused(Exception):
         self.failures = tuple(failures)
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True)
 class QueryResult:
     """The rows that an instance has, and the partitions that it lacks."""
@@ -171,6 +175,7 @@ class QueryResult:
         return self.rows[0] if self.rows else None
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True)
 class KeyMetadata:
     """Where the state of a key is (KeyQueryMetadata of Kafka Streams)."""

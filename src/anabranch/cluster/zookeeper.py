@@ -186,9 +186,7 @@ class ZooKeeperProcess(Startable):
     async def stop(self) -> None:
         """Stop the server and remove its temporary data."""
         await self._end(signal.SIGTERM)
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+        self._remove_temporary()
 
     async def wait_ended(self) -> None:
         """Wait until the server ends by itself, and raise an error with its last output."""
@@ -220,6 +218,7 @@ class ZooKeeperProcess(Startable):
             command = [*die_with_parent(), *self._command(directory)]
         except BaseException:
             lock.release()
+            self._remove_temporary()
             raise
         log = directory / LOG
         with log.open("ab") as output:
@@ -243,6 +242,11 @@ class ZooKeeperProcess(Startable):
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="anabranch-zookeeper-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
 
     async def wait_ready(self) -> None:
         """Wait until the server responds. Raises ZooKeeperUnavailable if it ends, or makes no progress."""

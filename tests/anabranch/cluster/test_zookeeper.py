@@ -67,7 +67,9 @@ async def test_port_in_use_is_refused_before_start() -> None:
             await LocalZooKeeper(port=port).start()
 
 
-def test_missing_java_is_reported_with_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_with_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
     def missing() -> Java:
         raise JavaMissing("no Java: install it")
 
@@ -78,6 +80,7 @@ def test_missing_java_is_reported_with_remedy(monkeypatch: pytest.MonkeyPatch) -
     )
     with pytest.raises(ZooKeeperUnavailable, match="no Java: install it"), LocalZooKeeper():
         pass
+    assert list(tmp_path.iterdir()) == [], "what it made is removed"
 
 
 def test_missing_jars_are_reported_with_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
