@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from anabranch.broker.storage import record_rewriting, validation
@@ -43,6 +43,7 @@ from anabranch.broker.storage.validation import Origin
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
     HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_POSITION,
     NO_TIMESTAMP,
@@ -228,41 +229,96 @@ class PartitionLog:
     def append_as_follower(self, records: Buffer) -> AppendInfo:
         """Store batches with the leader's offsets and epochs; an incomplete last batch is ignored.
 
-        An invalid batch raises KafkaError; the batches before it stay, since the leader has them too.
+        An invalid batch raises KafkaError; the batches before it stay, since the leader has them too. Several batches
+        are usually one write, with the same result as one by one.
         """
-        next_offset = first_offset = self.log_end_offset
+        next_offset = self.log_end_offset
         record_count = size_bytes = 0
         max_timestamp = NO_TIMESTAMP
-        view = memoryview(records)
+        headers: list[BatchHeader] = []
         try:
             for position, header in iter_batches(records):
                 if not position and self._starts_inside(header):
                     validation.check_replicated(records, position, header, header.base_offset)
-                    start_offset = self.log_start_offset
-                    self.truncate_fully_and_start_at(header.base_offset)
-                    info = self.append_as_follower(records)
-                    self.increment_log_start_offset(start_offset)
-                    return info._replace(log_start_offset=start_offset)
+                    return self._start_inside(records, header)
                 validation.check_replicated(records, position, header, next_offset)
-                if not record_count:
-                    first_offset = header.base_offset
-                batch_bytes = header.size_bytes
-                batch = view[position : position + batch_bytes]
-                control = stored_control_of(batch, header) if header.is_control else None
-                self._write(header, batch_bytes, header.base_offset, header.partition_leader_epoch, batch)
-                if header.producer_id >= 0:
-                    self.producers.note(header, header.base_offset, control)
-                if self.durability.unflushed >= self.settings.flush_messages:
-                    self.durability.attempt(self.flush)
-                next_offset = self.log_end_offset
+                headers.append(header)
+                next_offset = header.base_offset + header.last_offset_delta + 1
                 record_count += header.record_count
-                size_bytes += batch_bytes
+                size_bytes += LOG_OVERHEAD_BYTES + header.batch_length
                 max_timestamp = max(max_timestamp, header.max_timestamp)
         except DecodeError as reason:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {reason}") from None
-        return AppendInfo(
-            first_offset, next_offset - 1, NO_TIMESTAMP, self.log_start_offset, max_timestamp, record_count, size_bytes
-        )
+        finally:
+            info = AppendInfo(
+                headers[0].base_offset if headers else next_offset,
+                next_offset - 1,
+                NO_TIMESTAMP,
+                self.log_start_offset,
+                max_timestamp,
+                record_count,
+                size_bytes,
+            )
+            if len(headers) < 2 or not self._append_run(records, headers, info):
+                self._append_each(records, headers)
+        return info
+
+    def _start_inside(self, records: Buffer, first: BatchHeader) -> AppendInfo:
+        start_offset = self.log_start_offset
+        self.truncate_fully_and_start_at(first.base_offset)
+        info = self.append_as_follower(records)
+        self.increment_log_start_offset(start_offset)
+        return info._replace(log_start_offset=start_offset)
+
+    def _append_run(self, records: Buffer, headers: Sequence[BatchHeader], info: AppendInfo) -> bool:
+        """Append a leader's batches with one write; return False, without effect, if they must be written one by one.
+
+        They must if one of them may need a new segment, begins a leader epoch, or completes `flush.messages`, and if
+        the write fails: a full disk may have space for some of them.
+        """
+        settings, durability, epochs, active = self.settings, self.durability, self.epochs, self.segments.active
+        if (
+            durability.failure is not None
+            or durability.unflushed + info.record_count >= settings.flush_messages
+            or epochs.unsaved
+            or max(header.partition_leader_epoch for header in headers) > epochs.latest_epoch
+            or not active.takes_run(headers, info.size_bytes, info.max_timestamp, settings, self._clock_ms)
+        ):
+            return False
+        view = memoryview(records)
+        try:
+            active.append_run(view[: info.size_bytes], headers, settings.index_interval_bytes)
+        except OSError:
+            return False
+        durability.unflushed += info.record_count
+        self.log_end_offset = info.last_offset + 1
+        position = 0
+        for header in headers:
+            if header.producer_id >= 0:
+                self._note_replicated(header, view, position)
+            position += LOG_OVERHEAD_BYTES + header.batch_length
+        self._has_changed()
+        return True
+
+    def _append_each(self, records: Buffer, headers: Sequence[BatchHeader]) -> None:
+        view = memoryview(records)
+        position = 0
+        for header in headers:
+            size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
+            batch = view[position : position + size_bytes]
+            self._write(header, size_bytes, header.base_offset, header.partition_leader_epoch, batch)
+            if header.producer_id >= 0:
+                self._note_replicated(header, view, position)
+            if self.durability.unflushed >= self.settings.flush_messages:
+                self.durability.attempt(self.flush)
+            position += size_bytes
+
+    def _note_replicated(self, header: BatchHeader, records: memoryview, position: int) -> None:
+        if header.is_control:
+            batch = records[position : position + header.size_bytes]
+            self.producers.note(header, header.base_offset, stored_control_of(batch, header))
+        else:
+            self.producers.append(header, header.base_offset)
 
     def _starts_inside(self, header: BatchHeader) -> bool:
         """Check whether an empty log must start inside a batch because the records before were deleted."""

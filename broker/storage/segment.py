@@ -20,7 +20,7 @@ from anabranch.broker.storage.aborted_transactions import AbortedTransaction, de
 from anabranch.broker.storage.batch_validity import valid_prefix
 from anabranch.broker.storage.deferred_file import create_or_defer
 from anabranch.broker.storage.files import File, Files
-from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from anabranch.broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.lost_batch_search import contains_batch
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -130,6 +130,21 @@ class Segment:
             or age_ms > settings.segment_ms
         )
 
+    def takes_run(
+        self, headers: Sequence[BatchHeader], size_bytes: int, max_timestamp_ms: int, settings: LogSettings, now_ms: int
+    ) -> bool:
+        """Check by bounds on the rules of `is_full` that none of several batches needs a new segment.
+
+        The bounds are cautious: each batch may add an index entry, and both kinds of age count.
+        """
+        return (
+            self.file.size_bytes + size_bytes <= settings.segment_bytes
+            and headers[-1].last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+            and self.offset_index.size_bytes + OFFSET_ENTRY_BYTES * len(headers) <= settings.segment_index_bytes
+            and max_timestamp_ms - self.first_timestamp_ms <= settings.segment_ms
+            and now_ms - self.created_ms <= settings.segment_ms
+        )
+
     @property
     def written_ms(self) -> int:
         """Return the latest record timestamp, or the segment's creation time if the records have none."""
@@ -145,6 +160,19 @@ class Segment:
             self.verified_bytes = position + size_bytes
         self._note(last_offset, position, size_bytes, max_timestamp_ms, index_interval_bytes)
         self._remember(last_offset + 1, position + size_bytes)
+
+    def append_run(self, batches: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> None:
+        """Append several batches with one write. Raises OSError, and then the segment is unchanged."""
+        position = self.file.size_bytes
+        self.file.append(batches)
+        if self.verified_bytes == position:
+            self.verified_bytes = self.file.size_bytes
+        for header in headers:
+            last_offset = header.base_offset + header.last_offset_delta
+            size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
+            self._note(last_offset, position, size_bytes, header.max_timestamp, index_interval_bytes)
+            position += size_bytes
+            self._remember(last_offset + 1, position)
 
     def _note(
         self, last_offset: int, position: int, size_bytes: int, max_timestamp_ms: int, index_interval_bytes: int
