@@ -222,6 +222,12 @@ class Consumer(ConsumerRuntime):
         """
         return self._core.assignment[partition].position
 
+    def read_from(self, partition: TopicPartition) -> int:
+        """Return the offset at which reading last began: by assignment, `seek` or `auto_offset_reset`; -1 while
+        unknown.
+        """
+        return self._core.assignment[partition].read_from
+
     def highwater(self, partition: TopicPartition) -> int:
         """Return the high watermark as of the last fetch; -1 while unknown."""
         return self._core.assignment[partition].high_watermark

@@ -48,6 +48,16 @@ class Store(Protocol):
         """Return every key with its value, in no order."""
 
 
+class ReadOnlyStore(Protocol):
+    """The store of a global table for a step, as it is now: values by key, both bytes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, None if it has none."""
+
+    def items(self) -> Iterable[tuple[bytes, bytes]]:
+        """Return every key with its value, in no order."""
+
+
 class TimestampedStore(Store, Protocol):
     """A store that keeps the timestamp of each value, as that of a table."""
 
@@ -101,6 +111,9 @@ class Context(Protocol):
 
     def timestamped(self, name: str) -> TimestampedStore:
         """Return a timestamped store that the step has named; tables and aggregations do it."""
+
+    def global_store(self, name: str) -> ReadOnlyStore:
+        """Return the store of a global table. Every step may read it. Raises KeyError if there is none."""
 
     def timers(self, name: str) -> Timers:
         """Return the timers that the step has named. Raises KeyError for other ones."""

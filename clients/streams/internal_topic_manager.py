@@ -49,10 +49,15 @@ class InternalTopicManager:
         for name, count in repartition_counts(self._topology, partitions, lineages).items():
             await self.prepare(name, count)
 
-    async def must_exist(self, topic: str) -> None:
-        """Raise `StreamsError` if an output topic does not exist."""
-        if await self._describe(topic) is None:
-            raise StreamsError(f"the dead letter topic {topic} does not exist: create it first")
+    async def must_exist(self, topic: str, what: str = "dead letter topic", *, timeout_s: float = 0) -> None:
+        """Raise `StreamsError` if a topic that no instance creates stays missing for a time: a broker that has just
+        started does not know it yet.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while await self._describe(topic) is None:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise StreamsError(f"the {what} {topic} does not exist: create it first")
+            await asyncio.sleep(CREATE_RETRY_S)
 
     async def missing(self, topics: Collection[str]) -> list[str]:
         """Return which of these topics do not exist."""

@@ -181,8 +181,11 @@ class KeyMetadata:
     """Where the state of a key is (KeyQueryMetadata of Kafka Streams)."""
 
     partition: int
+    """-1 for a global table, which every instance has."""
     active: str
-    """HOST:PORT of the instance whose task runs; empty if no instance with an `application_server` has it."""
+    """HOST:PORT of the instance whose task runs, or of the one that was asked for a global table; empty if no instance
+    with an `application_server` has it.
+    """
     standby: tuple[str, ...]
     """HOST:PORT of those with standbys."""
 

@@ -7,6 +7,7 @@ reason (`key_location`), never answered with nothing.
     a task runs                        its rows are in the result
     a standby, or a task that restores in the result with `stale`, with its lag; else refused
     another instance has the task      refused, with that instance's address
+    a global table                     all rows are in the result, as far as the topic was read
 
 Decides from the present state of the tasks, and waits for nothing. Source: KafkaStreams.query, queryMetadataForKey.
 """
@@ -17,9 +18,10 @@ import heapq
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from anabranch.clients.streams.changelog import Marks
+from anabranch.clients.streams.global_store import GlobalStore
 from anabranch.clients.streams.key_location import KeyLocations
 from anabranch.clients.streams.queries import (
     FailureReason,
@@ -39,7 +41,7 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.tasks import Task
-from anabranch.clients.streams.topology_graph import Built, Subtopology
+from anabranch.clients.streams.topology_graph import GLOBAL, Built, Subtopology
 from anabranch.clients.streams.windows import SessionWindows, SlidingWindows
 from anabranch.protocol.suggestion import suggest
 from anabranch.protocol.topic_partition import TopicPartition
@@ -53,6 +55,17 @@ _LAST: Final = b"\xff" * 8
 TRY_AGAIN: Final = "try again in a moment"
 
 
+class GlobalTables(Protocol):
+    """The global tables of the instance."""
+
+    @property
+    def stores(self) -> Mapping[str, GlobalStore]:
+        """Every store by its name."""
+
+    def lags(self, name: str) -> Mapping[int, int | None]:
+        """Return how many offsets of each partition of a store's topic are still to be read; None while unknown."""
+
+
 class QueryExecutor:
     """The queries of one instance."""
 
@@ -63,18 +76,26 @@ class QueryExecutor:
         view: ConsumerView,
         assigned: Callable[[], AssignedTasks],
         lag: Callable[[Task, str], int | None],
+        global_tables: GlobalTables,
+        application_server: str = "",
     ) -> None:
-        """Create an executor; `assigned` has the hosts of the group's last assignment, `lag` that of a task's store."""
+        """Create an executor; `assigned` has the hosts of the group's last assignment, `lag` that of a task's store,
+        `application_server` the address of this instance.
+        """
         self._built = built
         self._tasks = tasks
         self._view = view
         self._assigned = assigned
         self._lag = lag
+        self._global = global_tables
+        self._application_server = application_server
 
     def execute(self, store: str, query: Query, *, stale: bool = False, value: Serde = JSON) -> QueryResult:
         """Return the rows of a store that are here. Raises ValueError for an unknown store, or another one's query."""
         part = subtopology_with(self._built, store)
         _check_kind(part, store, query)
+        if part.index == GLOBAL:
+            return self._execute_on_global(part, store, query, value)
         locations = self._locations(part)
         if not locations.partitions:
             return QueryResult([], {}, [_no_metadata(part)])
@@ -99,6 +120,8 @@ class QueryExecutor:
     def metadata(self, store: str, key: bytes) -> KeyMetadata:
         """Return where the state of a key is. Raises ValueError for an unknown store."""
         part = subtopology_with(self._built, store)
+        if part.index == GLOBAL:
+            return KeyMetadata(GLOBAL, self._application_server, ())
         locations = self._locations(part)
         partition = locations.partition_of(key) if locations.partitions else -1
         return KeyMetadata(partition, *self._hosts(part, partition))
@@ -110,6 +133,19 @@ class QueryExecutor:
             return ""
         reasons = (locations.awaited_by(task.id.partition, _marks(task, store)) for store in task.stores)
         return next(filter(None, reasons), "")
+
+    def _execute_on_global(self, part: Subtopology, store: str, query: Query, value: Serde) -> QueryResult:
+        """Return rows of a global table, all of which are here."""
+        disk = self._global.stores[store].disk
+        if isinstance(query, KeyQuery):
+            raw = disk.get(store, query.key)
+            found, limit = iter([] if raw is None else [(query.key, raw)]), 1
+        else:
+            assert isinstance(query, RangeQuery), "a global table has no windows"
+            found, limit = disk.range(store, query.first or b"", query.last), query.limit
+        rows = [_row(part, store, *row, value) for row in itertools.islice(found, limit + 1)]
+        states = {one: PartitionState(State.RUNNING, lag) for one, lag in self._global.lags(store).items()}
+        return QueryResult(rows[:limit], states, more=len(rows) > limit)
 
     def _locations(self, part: Subtopology) -> KeyLocations:
         counts = [len(self._view.partitions_of(topic)) for topic in part.sources]
@@ -178,10 +214,11 @@ class QueryExecutor:
 
 def subtopology_with(built: Built, store: str) -> Subtopology:
     """Return the part of the topology that has a store. Raises ValueError."""
-    for part in built.subtopologies:
+    parts = (*built.subtopologies, *built.global_tables)
+    for part in parts:
         if store in part.stores:
             return part
-    names = [name for part in built.subtopologies for name in part.stores]
+    names = [name for part in parts for name in part.stores]
     raise ValueError(f"there is no store {store!r}; {suggest(store, names) if names else 'the topology has none'}")
 
 

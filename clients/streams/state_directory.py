@@ -3,6 +3,7 @@
 <state_dir>/<application id>/.lock            locked while the instance runs
 <state_dir>/<application id>/process          the process id, 16 bytes in hex
 <state_dir>/<application id>/<task id>/       the stores of a task
+<state_dir>/<application id>/global/<store>/  the store of a global table
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class StateDirectory:
     def open(self, task: TaskId, stores: tuple[str, ...]) -> TaskDisk:
         """Open the stores of a task; create them if needed."""
         return TaskDisk(self._of(task), stores)
+
+    def open_global(self, store: str) -> TaskDisk:
+        """Open the store of a global table; create it if needed."""
+        return TaskDisk(Path(path_inside(str(self.path / "global"), store)), (store,))
 
     def tasks(self) -> list[TaskId]:
         """Return every task with a directory. Other directories are ignored."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from anabranch.clients.streams import stream_steps, table_steps
 from anabranch.clients.streams.context import Context, Handler, Timer, pass_on
+from anabranch.clients.streams.global_table import GlobalTable
 from anabranch.clients.streams.serdes import JSON, Serde
 from anabranch.clients.streams.stateless_stream import StatelessStream
 from anabranch.clients.streams.stream_join import StreamJoin
@@ -134,8 +135,45 @@ class Stream(StatelessStream["Stream"]):
 
         Returns:
             The records with their new values, under the same keys.
+
+        Raises:
+            TypeError: The table is a global one.
         """
+        if isinstance(table, GlobalTable):
+            raise TypeError("join a global table with `join_global`, which says what the key of the row is")
         return self._then(stream_steps.joining(table.store, table.value, joined, left=left))
+
+    def join_global(
+        self,
+        table: GlobalTable,
+        key_of: Callable[[Any, Any], bytes | None],
+        joined: Callable[[Any, Any], Any],
+        *,
+        left: bool = False,
+    ) -> Stream:
+        """Join each record with any row that a global table has when the record is processed.
+
+        Every instance has the whole table, so topics need not be keyed alike, nor have as many partitions. A change of
+        the table hands on nothing. Records without a value are left out, as in Kafka Streams.
+
+        Args:
+            table: Where rows are looked up.
+            key_of: Is given key and value of the record, and returns the key of the row; None if it has none.
+            joined: Is given the record's value and the row, and returns the new value.
+            left: Whether records without a row pass, too, with None as the row.
+
+        Returns:
+            The records with their new values, under the same keys.
+
+        Raises:
+            TypeError: The table is no global one.
+            ValueError: The table is one of another topology.
+        """
+        if not isinstance(table, GlobalTable):
+            raise TypeError("`join_global` needs the result of `Topology.global_table`: join a table with `join`")
+        if self._graph.global_tables.get(table.store) is not table.source:
+            raise ValueError("only streams and global tables of one topology can be joined")
+        return self._then(stream_steps.joining_global(table.store, table.source.value, key_of, joined, left=left))
 
     def join_within(
         self,

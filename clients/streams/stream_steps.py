@@ -109,6 +109,35 @@ def joining(store: str, value: Serde, joined: Callable[[Any, Any], Any], *, left
     return Node(bind, label=f"join {store}", stores=(store,), joins=True, left=left)
 
 
+def joining_global(
+    store: str,
+    value: Serde,
+    key_of: Callable[[Any, Any], bytes | None],
+    joined: Callable[[Any, Any], Any],
+    *,
+    left: bool,
+) -> Node:
+    """Return a step that joins each record with a row of a global table."""
+    decode = value.decode
+
+    def bind(context: Context, forward: Handler) -> Handler:
+        rows = context.global_store(store)
+
+        def one(key: Any, value: Any) -> None:
+            if value is None:
+                return
+            other = key_of(key, value)
+            if not isinstance(other, bytes | None):
+                raise TypeError(f"key_of returns the key of a row as bytes, or None; it returned {other!r}")
+            row = None if other is None else rows.get(other)
+            if row is not None or left:
+                forward(key, joined(value, None if row is None else decode(row)))
+
+        return one
+
+    return Node(bind, label=f"join global {store}", left=left)
+
+
 def processing(
     step: Callable[[Context, Any, Any, Handler], None], stores: Sequence[str], timers: Sequence[Timer]
 ) -> Node:

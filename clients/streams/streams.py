@@ -27,6 +27,7 @@ from anabranch.clients.security_config import make_security
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.committer import Committer, Moves
 from anabranch.clients.streams.config import StreamsConfig
+from anabranch.clients.streams.global_state_manager import GlobalStateManager
 from anabranch.clients.streams.group_member import Leading, make_assignor
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
 from anabranch.clients.streams.queries import KeyMetadata, Query, QueryResult
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 TRANSACTION_BUFFER_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 1.0
 """How long to wait for records at a time: in between, a stopping instance notices it, and can still commit."""
+MISSING_TOPIC_S: Final = 10.0
+"""How long a start waits for the topic of a global table to be found."""
 STOP_TIMEOUT_S: Final = 10.0
 """How long a stop waits for the current processing."""
 
@@ -90,11 +93,11 @@ class Streams:
     # lifecycle
 
     async def start(self) -> None:
-        """Connect, create the internal topics, and start to work.
+        """Connect, create the internal topics, fill the global tables up to the ends of their topics, start to work.
 
         Raises:
             DirectoryInUse: Another instance runs in the same `state_dir`.
-            StreamsError: The topic for records that fail does not exist.
+            StreamsError: The topic for records that fail, or that of a global table, does not exist.
             TaskAssignmentError: Topics that are joined do not have as many partitions as each other.
             ConnectionError: No server answers.
             KafkaError: The cluster refuses to make a topic, or this client.
@@ -110,6 +113,7 @@ class Streams:
             await self._exit.aclose()
             raise
         self._restoring = asyncio.create_task(self._restorer.run(), name="streams: restoring")
+        self._following = asyncio.create_task(self._global.run(), name="streams: global tables")
         self._work = asyncio.create_task(self._run(), name="streams: processing")
 
     async def _connect(self) -> None:
@@ -121,6 +125,8 @@ class Streams:
         if config.errors_dead_letter_queue_topic_name:
             await topics.must_exist(config.errors_dead_letter_queue_topic_name)
         await topics.prepare_repartition()
+        for part in self.built.global_tables:
+            await topics.must_exist(part.sources[0], "topic of a global table", timeout_s=MISSING_TOPIC_S)
         wakeup = asyncio.Event()
         network = NetworkConfig(
             bootstrap_servers=parse_servers(config.bootstrap_servers),
@@ -128,6 +134,8 @@ class Streams:
             security=make_security(**config.security),
         )
         reader = ChangelogReader(network, self._rng, wakeup.set, admin.network)
+        self._global = GlobalStateManager.create(config, self.built, self._directory, reader, self._rng, self._clock_ms)
+        self._exit.push_async_callback(self._global.stop)
         machine = TaskMachine(config, self.built, self._directory.stored_tasks(self.built), self._loop.time())
         leading = Leading(topics, reader)
         self._manager = manager = TaskManager(
@@ -139,6 +147,7 @@ class Streams:
             wakeup,
             make_consumer=lambda listener: self._make_consumer(machine, leading, listener),
             make_committer=lambda consumer: self._make_committer(consumer, topics),
+            global_stores=self._global.rows,
         )
         self._consumer, self._committer = manager.consumer, manager.committer
         self._restorer = Restorer(machine, manager.runner, self._consumer, reader, topics, wakeup)
@@ -148,9 +157,12 @@ class Streams:
             self._consumer,
             lambda: machine.assigned,
             lambda task, store: reader.lag(machine.changelog(task, store)),
+            self._global,
+            config.application_server,
         )
         await reader.start()
         self._exit.push_async_callback(reader.stop)
+        await self._global.start()
         await self._committer.start()
         self._exit.push_async_callback(self._committer.stop)
         await self._consumer.start()
@@ -235,7 +247,8 @@ class Streams:
             log.warning("the last commit failed: %s", error)
         finally:
             self._restoring.cancel()
-            await asyncio.gather(self._restoring, return_exceptions=True)
+            self._following.cancel()
+            await asyncio.gather(self._restoring, self._following, return_exceptions=True)
             self._manager.close()
             await self._exit.aclose()
 
@@ -374,5 +387,6 @@ class Streams:
                     await manager.commit()
             except TasksMigrated as error:
                 await manager.recover(error)
-            if self._restoring.done():
-                self._restoring.result()
+            for beside in (self._restoring, self._following):
+                if beside.done():
+                    beside.result()

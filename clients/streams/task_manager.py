@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.committer import LOST_MEMBERSHIP, Committer
 from anabranch.clients.streams.config import StreamsConfig
+from anabranch.clients.streams.context import ReadOnlyStore
 from anabranch.clients.streams.failures import Failures
 from anabranch.clients.streams.state_directory import StateDirectory
 from anabranch.clients.streams.streams_errors import TasksMigrated
@@ -42,6 +43,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         wakeup: asyncio.Event,
         make_consumer: Callable[[PartitionKeyRebalanceListener], Consumer],
         make_committer: Callable[[Consumer], Committer],
+        global_stores: Mapping[str, ReadOnlyStore],
     ) -> None:
         """Create a manager; `make_consumer` gets this object as the consumer's listener; `wakeup` is set when there may
         be something to restore.
@@ -57,7 +59,15 @@ class TaskManager(PartitionKeyRebalanceListener):
         self.consumer = make_consumer(self)
         self.committer = make_committer(self.consumer)
         self.runner = TaskRunner(
-            config.application_id, built, machine, directory, self.consumer, reader, self.failures, wakeup
+            config.application_id,
+            built,
+            machine,
+            directory,
+            self.consumer,
+            reader,
+            self.failures,
+            wakeup,
+            global_stores,
         )
 
     # callbacks of the consumer (PartitionKeyRebalanceListener)

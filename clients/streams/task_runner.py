@@ -7,10 +7,11 @@ Nothing here awaits, so the decisions still hold when they are executed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.streams.changelog_reader import ChangelogReader
+from anabranch.clients.streams.context import ReadOnlyStore
 from anabranch.clients.streams.failures import Failures
 from anabranch.clients.streams.handover_writer import Delivery
 from anabranch.clients.streams.state_directory import StateDirectory
@@ -35,6 +36,7 @@ class TaskRunner:
         reader: ChangelogReader,
         failures: Failures,
         wakeup: asyncio.Event,
+        global_stores: Mapping[str, ReadOnlyStore],
     ) -> None:
         """Create a runner; `wakeup` is set when there may be something to restore, or to look up for that."""
         self._application_id = application_id
@@ -45,6 +47,7 @@ class TaskRunner:
         self._reader = reader
         self._failures = failures
         self._wakeup = wakeup
+        self._global_stores = global_stores
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Execute effects in order."""
@@ -88,6 +91,14 @@ class TaskRunner:
     def _open(self, task_id: TaskId, state: State) -> Task:
         subtopology = self._built.subtopologies[task_id.subtopology]
         disk = self._directory.open(task_id, subtopology.stores)
-        task = Task(task_id, self._application_id, subtopology, disk, state=state, failures=self._failures)
+        task = Task(
+            task_id,
+            self._application_id,
+            subtopology,
+            disk,
+            state=state,
+            failures=self._failures,
+            global_stores=self._global_stores,
+        )
         self._machine.on_opened(task)
         return task

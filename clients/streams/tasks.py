@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, arrived_mark, is_mark
-from anabranch.clients.streams.context import Clock, Timed
+from anabranch.clients.streams.context import Clock, ReadOnlyStore, Timed
 from anabranch.clients.streams.failures import Failures, key_text, place_of
 from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
 from anabranch.clients.streams.serdes import Undecodable
@@ -60,6 +61,7 @@ class Task:
         *,
         state: State,
         failures: Failures | None = None,
+        global_stores: Mapping[str, ReadOnlyStore] = MappingProxyType({}),
     ) -> None:
         self.id = task
         self.subtopology = subtopology
@@ -87,6 +89,7 @@ class Task:
         self._sent_before = 0
         self._failures = failures or Failures()
         self._application_id = application_id
+        self._global_stores = global_stores
         self._handlers = subtopology.bind(self)
 
     @property
@@ -106,6 +109,10 @@ class Task:
         return self.stores[name]
 
     timestamped = store
+
+    def global_store(self, name: str) -> ReadOnlyStore:
+        """Return a global table's store."""
+        return self._global_stores[name]
 
     def timers(self, name: str) -> TaskTimers:
         """Return timers of the task."""

@@ -14,6 +14,7 @@ and StreamsBuilder.
 from __future__ import annotations
 
 from anabranch.clients.streams import table_steps, topology_graph
+from anabranch.clients.streams.global_table import GlobalTable
 from anabranch.clients.streams.serdes import BYTES, Serde
 from anabranch.clients.streams.stream import Stream, Table
 from anabranch.clients.streams.topology_graph import Built, Graph
@@ -59,6 +60,27 @@ class Topology:
         root = self._graph.add_source(topic, value)
         node = table_steps.source(name, value)
         return Table(self._graph, self._graph.add(root, node), name, value)
+
+    def global_table(self, topic: str, *, store: str = "", value: Serde = BYTES) -> GlobalTable:
+        """Read a topic as a global table: every instance keeps the latest value of each key of all partitions.
+
+        It is filled up to the topic's end before the instance starts to work, and follows the topic from then on.
+        There is no changelog: the topic is read again where the state directory lacks it, so it should be compacted.
+
+        Args:
+            topic: Its name; the topic has to exist when an instance starts. Records without a key are left out; None
+                as value deletes the key.
+            store: The name of the store; `<topic>-table` if empty.
+            value: How values are decoded, where a stream is joined with them.
+
+        Returns:
+            What streams are joined with: `Stream.join_global`.
+
+        Raises:
+            ValueError: There is a global table with a store of this name.
+        """
+        name = store or f"{topic}-table"
+        return GlobalTable(name, self._graph.add_global_table(topic, name, value))
 
     def build(self, application_id: str) -> Built:
         """Check the topology, and cut it into the parts that run as tasks. `Streams` does it by itself.

@@ -10,7 +10,7 @@ Pure. Source: InternalTopologyBuilder of Kafka Streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from anabranch.protocol.topic_name import is_legal
 
 INTERNAL: Final = "\0"
 """The prefix of internal topic names: only the running task knows the application's id."""
+GLOBAL: Final = -1
+"""The number of the parts that are no subtopologies: each is a global table, which every instance has whole."""
 
 
 @dataclass(eq=False, slots=True)
@@ -93,10 +95,12 @@ class Built:
     subtopologies: tuple[Subtopology, ...]
     repartition_topics: Mapping[str, tuple[str, ...]]
     """Internal topic -> the sources of the subtopologies that write to it: it has as many partitions."""
+    global_tables: tuple[Subtopology, ...] = ()
+    """The global tables, each with one source and one store. No task runs them."""
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Every source topic."""
+        """Every source topic, without those of global tables."""
         return tuple(sorted({topic for one in self.subtopologies for topic in one.sources}))
 
     def describe(self) -> str:
@@ -107,6 +111,7 @@ class Built:
             shown: dict[Node, int] = {}
             for topic, root in sorted(one.roots.items()):
                 _describe(root, f"source {topic}", 1, shown, lines)
+        lines += [f"global table {one.stores[0]}, source {one.sources[0]}" for one in self.global_tables]
         return "\n".join(lines)
 
     def subtopology_of(self, topic: str) -> Subtopology:
@@ -120,6 +125,8 @@ class Graph:
     def __init__(self) -> None:
         self.roots: list[Node] = []
         """The sources, in the order in which the application named them."""
+        self.global_tables: dict[str, Node] = {}
+        """The sources of global tables, by the names of their stores."""
         self.repartitions: dict[str, Node] = {}
         """The sinks that write to topics of the application's own, by the names of these."""
         self._readers: dict[Node, Node] = {}
@@ -130,6 +137,17 @@ class Graph:
         root = Node(pass_on, label=f"source {topic}", topic=topic, internal=internal, value=value)
         self.roots.append(root)
         return root
+
+    def add_global_table(self, topic: str, store: str, value: Serde) -> Node:
+        """Add a global table, and return its source.
+
+        Raises:
+            ValueError: There is one with a store of this name.
+        """
+        if store in self.global_tables:
+            raise ValueError(f"two global tables have the store {store!r}: name another one with `store`")
+        source = self.global_tables[store] = Node(pass_on, label=f"source {topic}", topic=topic, value=value)
+        return source
 
     def add(self, parent: Node, node: Node) -> Node:
         """Add a step after another one, and return it."""
@@ -187,28 +205,34 @@ def build(graph: Graph, application_id: str) -> Built:
             another key's task.
     """
     roots, repartitions = graph.roots, graph.repartitions
-    topics = [INTERNAL * root.internal + root.topic for root in roots]
+    topics = [INTERNAL * root.internal + root.topic for root in (*roots, *graph.global_tables.values())]
     if len(set(topics)) != len(topics):
-        raise ValueError(f"read a topic once, and reuse its stream: {sorted(topics)}")
+        raise ValueError(f"read a topic once, and reuse its stream or table: {sorted(topics)}")
     _check_stores(roots)
-    _check_names(application_id, sorted({store for root in roots for store in _stores(root)}), sorted(repartitions))
+    stores = {store for root in roots for store in _stores(root)}
+    _check_global_tables(graph, stores)
+    _check_names(application_id, sorted(stores | graph.global_tables.keys()), sorted(repartitions))
     built = []
     for index, connected in enumerate(_connected_sources(roots)):
         named = {internal_name(application_id, root.topic) if root.internal else root.topic: root for root in connected}
-        stores = sorted({store for root in connected for store in _stores(root)})
+        names = sorted({store for root in connected for store in _stores(root)})
         suffixes = {
             store: size for root in connected for node in _reachable(root) for store, size in node.key_suffixes.items()
         }
         timestamped = frozenset(store for root in connected for node in _reachable(root) for store in node.timestamped)
         windows = {name: one for root in connected for node in _reachable(root) for name, one in node.windows.items()}
-        built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named, suffixes, timestamped, windows))
+        built.append(Subtopology(index, tuple(sorted(named)), tuple(names), named, suffixes, timestamped, windows))
     written = {
         internal_name(application_id, name): tuple(
             sorted({topic for one in built if _writes(one, node) for topic in one.sources})
         )
         for name, node in repartitions.items()
     }
-    return Built(tuple(built), written)
+    tables = (
+        Subtopology(GLOBAL, (root.topic,), (store,), {root.topic: root}, timestamped=frozenset({store}))
+        for store, root in graph.global_tables.items()
+    )
+    return Built(tuple(built), written, tuple(tables))
 
 
 def internal_name(application_id: str, name: str) -> str:
@@ -290,6 +314,17 @@ def _check_stores(roots: Sequence[Node]) -> None:
                     f"keys are changed (map, flat_map, windows) before the store {stores[0]!r}, and records stay with "
                     "the task of their old key: put `repartition` between them, or keep the keys with map_values"
                 )
+
+
+def _check_global_tables(graph: Graph, stores: Collection[str]) -> None:
+    for store, root in graph.global_tables.items():
+        if store in stores:
+            raise ValueError(
+                f"the global table of {root.topic} and another step use the store {store!r}: name another store for "
+                "one; a step reads the table's own by `context.global_store`"
+            )
+    if graph.global_tables and not graph.roots:
+        raise ValueError("there are only global tables: read a topic with `stream` or `table`, too")
 
 
 def _check_names(application_id: str, stores: Sequence[str], repartitions: Sequence[str]) -> None:

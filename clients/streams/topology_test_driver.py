@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 
 from anabranch.clients.consumer.consumer_record import NO_GENERATION, ConsumerRecord
 from anabranch.clients.streams.failures import FAIL, Failures
+from anabranch.clients.streams.global_store import GlobalStore
 from anabranch.clients.streams.serdes import JSON, Serde
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk
@@ -80,9 +81,10 @@ class TopologyTestDriver:
         )
         self._exit = contextlib.ExitStack()
         self._directory = Path(self._exit.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-driver-")))
+        self._global = {part.sources[0]: self._open_global(part) for part in built.global_tables}
         self._tasks = [self._open(part) for part in built.subtopologies]
         self._reading = {topic: task for task in self._tasks for topic in task.subtopology.sources}
-        self._offsets = dict.fromkeys(self._reading, 0)
+        self._offsets = dict.fromkeys((*self._reading, *self._global), 0)
         self._sent: dict[str, deque[Output]] = {}
         self.now_ms = now_ms
 
@@ -90,9 +92,22 @@ class TopologyTestDriver:
         task_id = TaskId(subtopology.index, 0)
         disk = TaskDisk(self._directory / str(task_id), subtopology.stores)
         self._exit.callback(disk.close)
-        task = Task(task_id, self._application_id, subtopology, disk, state=State.CATCHING_UP, failures=self._failures)
+        task = Task(
+            task_id,
+            self._application_id,
+            subtopology,
+            disk,
+            state=State.CATCHING_UP,
+            failures=self._failures,
+            global_stores={store.name: store.rows for store in self._global.values()},
+        )
         task.run()
         return task
+
+    def _open_global(self, part: Subtopology) -> GlobalStore:
+        disk = TaskDisk(self._directory / "global" / part.stores[0], part.stores)
+        self._exit.callback(disk.close)
+        return GlobalStore(part, disk)
 
     # input
 
@@ -109,7 +124,7 @@ class TopologyTestDriver:
         """Process one record of a source topic, and everything that the topology sends to its own sources.
 
         Args:
-            topic: A topic that the topology reads.
+            topic: A topic that the topology reads, also as a global table.
             key: The record's key; text is encoded as UTF-8.
             value: The record's value, before it is encoded; None is a deletion.
             timestamp_ms: The record's timestamp; the driver's time if None.
@@ -120,8 +135,7 @@ class TopologyTestDriver:
             ValueError: The topology does not read this topic.
             RecordFailed: The record cannot be decoded, or a function of the application raises; the cause says why.
         """
-        task = self._task(topic)
-        encode = (serde or task.subtopology.roots[topic].value).encode
+        encode = (serde or self._part(topic).roots[topic].value).encode
         self._process(
             Output(
                 topic,
@@ -145,10 +159,10 @@ class TopologyTestDriver:
         for task in self._tasks:
             self._process(*self._collect(task.punctuate(self.now_ms)))
 
-    def _task(self, topic: str) -> Task:
-        if topic not in self._reading:
-            raise ValueError(f"the topology does not read {topic!r}; {suggest(topic, self._reading)}")
-        return self._reading[topic]
+    def _part(self, topic: str) -> Subtopology:
+        if topic not in self._offsets:
+            raise ValueError(f"the topology does not read {topic!r}; {suggest(topic, self._offsets)}")
+        return self._global[topic].part if topic in self._global else self._reading[topic].subtopology
 
     def _process(self, *first: Output) -> None:
         due = deque(first)
@@ -157,13 +171,16 @@ class TopologyTestDriver:
             offset = self._offsets[topic]
             self._offsets[topic] += 1
             record = ConsumerRecord(topic, 0, offset, timestamp_ms, key, value, tuple(headers), NO_GENERATION)
-            due.extend(self._collect(self._reading[topic].process([record], now_ms=self.now_ms)))
+            if topic in self._global:
+                self._global[topic].apply([record], {0: offset + 1}, NO_GENERATION)
+            else:
+                due.extend(self._collect(self._reading[topic].process([record], now_ms=self.now_ms)))
 
     def _collect(self, outputs: Sequence[Output]) -> list[Output]:
         """Keep what was sent, and return what the topology reads again."""
         for output in outputs:
             self._sent.setdefault(output.topic, deque()).append(output)
-        return [output for output in outputs if output.topic in self._reading]
+        return [output for output in outputs if output.topic in self._offsets]
 
     # output
 
@@ -206,7 +223,8 @@ class TopologyTestDriver:
     @property
     def stores(self) -> Mapping[str, StateStore]:
         """Every store by its name."""
-        return {name: store for task in self._tasks for name, store in task.stores.items()}
+        of_tasks = {name: store for task in self._tasks for name, store in task.stores.items()}
+        return of_tasks | {store.name: store.rows for store in self._global.values()}
 
     def close(self) -> None:
         """Close the stores, and remove them."""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from anabranch.clients.producer.producer_record import RecordMetadata
     from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, ProducerFenced
     from anabranch.clients.streams.config import StreamsConfig
-    from anabranch.clients.streams.context import Clock, Context, Handler, Store, Timer, Timers
+    from anabranch.clients.streams.context import Clock, Context, Handler, ReadOnlyStore, Store, Timer, Timers
+    from anabranch.clients.streams.global_table import GlobalTable
     from anabranch.clients.streams.queries import (
         FailureReason,
         KeyMetadata,
@@ -66,6 +67,7 @@ _HOMES = {
     "ErrorCode": "protocol.errors",
     "FailureReason": "clients.streams.queries",
     "FatalError": "clients.producer.transaction_errors",
+    "GlobalTable": "clients.streams.global_table",
     "Handler": "clients.streams.context",
     "JSON": "clients.streams.serdes",
     "JoinWindows": "clients.streams.windows",
@@ -85,6 +87,7 @@ _HOMES = {
     "QueryResult": "clients.streams.queries",
     "QueryRow": "clients.streams.queries",
     "RangeQuery": "clients.streams.queries",
+    "ReadOnlyStore": "clients.streams.context",
     "RecordMetadata": "clients.producer.producer_record",
     "Serde": "clients.streams.serdes",
     "SessionWindows": "clients.streams.windows",
@@ -128,6 +131,7 @@ __all__ = [
     "ErrorCode",
     "FailureReason",
     "FatalError",
+    "GlobalTable",
     "Handler",
     "JoinWindows",
     "KafkaError",
@@ -146,6 +150,7 @@ __all__ = [
     "QueryResult",
     "QueryRow",
     "RangeQuery",
+    "ReadOnlyStore",
     "RecordMetadata",
     "Serde",
     "SessionWindows",

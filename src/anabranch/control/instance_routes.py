@@ -26,6 +26,7 @@ from anabranch.clients.streams.queries import (
 from anabranch.clients.streams.query_executor import subtopology_with
 from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.streams_errors import StreamsError
+from anabranch.clients.streams.topology_graph import GLOBAL
 from anabranch.clients.streams.windows import SessionWindows
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.route import ControlRequest, Route
@@ -61,8 +62,8 @@ class StoreRow(TypedDict):
     """A store of the application."""
 
     store: str
-    kind: Annotated[str, "keys, windows, sessions, or join: the records of a join cannot be queried"]
-    subtopology: Annotated[int, "the number of the part that has it; its tasks are named NUMBER_PARTITION"]
+    kind: Annotated[str, "keys, windows, sessions, global, or join: the records of a join cannot be queried"]
+    subtopology: Annotated[int, "the number of the part that has it; its tasks are named NUMBER_PARTITION; -1: global"]
 
 
 class FailureRow(TypedDict):
@@ -172,7 +173,7 @@ async def get_stores(on: ControlledInstance, request: ControlRequest) -> list[St
             "kind": _kind(part, name),
             "subtopology": part.index,
         }
-        for part in on.streams.built.subtopologies
+        for part in (*on.streams.built.subtopologies, *on.streams.built.global_tables)
         for name in part.stores
     ]
 
@@ -264,6 +265,8 @@ def _kind(part: Subtopology, store: str) -> str:
     windows = part.windows.get(store)
     if windows is not None:
         return "sessions" if isinstance(windows, SessionWindows) else "windows"
+    if part.index == GLOBAL:
+        return "global"
     return "join" if store in part.key_suffixes else "keys"
 
 

@@ -130,7 +130,9 @@ async def test_seek_pause_and_positions() -> None:
             await producer.flush()
             assert (await consumer.getone()).offset == 0
             assert (consumer.position(where), consumer.highwater(where)) == (1, 100)
+            assert consumer.read_from(where) == 0
             consumer.seek(where, 50)
+            assert (consumer.read_from(where), consumer.position(where)) == (50, 50)
             assert (await consumer.getone()).offset == 50, "into the middle of what was fetched"
             consumer.pause(where)
             assert await consumer.getmany(timeout_ms=100) == {}

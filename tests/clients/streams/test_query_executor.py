@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.streams.assignment_info import Host
 from anabranch.clients.streams.changelog import arrived_mark
+from anabranch.clients.streams.global_store import GlobalStore
 from anabranch.clients.streams.joined import Reading
 from anabranch.clients.streams.queries import (
     FailureReason,
@@ -59,11 +61,16 @@ for number in range(200):
     PLACED[murmur2(b"key-%d" % number) % 4].append(b"key-%d" % number)
 
 
+def row_of(key: bytes, value: bytes | None, timestamp_ms: int) -> ConsumerRecord:
+    return ConsumerRecord("everywhere", 0, 0, timestamp_ms, key, value, (), -1)
+
+
 def topology(windows: Windows = MINUTES) -> Topology:
     application = Topology()
     clicks = application.stream("in", value=TEXT)
     clicks.count("counts").to("out")
     clicks.windowed_by(windows).count("windows")
+    application.global_table("everywhere", store="planes")
     left, right = application.stream("left"), application.stream("right")
     left.join_within(right, JoinWindows(before_ms=1, after_ms=1), lambda one, other: one, store="joined").to("out")
     return application
@@ -98,6 +105,16 @@ class View:
         raise NotImplementedError
 
 
+class Tables:
+    """The global tables of an instance, of three partitions."""
+
+    def __init__(self, stores: Mapping[str, GlobalStore]) -> None:
+        self.stores = stores
+
+    def lags(self, name: str) -> dict[int, int | None]:
+        return {0: 0, 1: 7, 2: None}
+
+
 class Queried:
     """Tasks on disk, without an application that runs."""
 
@@ -108,11 +125,19 @@ class Queried:
         self.assigned = AssignedTasks()
         self.lags: dict[TaskId, int] = {}
         self._directory = directory
+        (part,) = self.built.global_tables
+        self.table = GlobalStore(part, TaskDisk(directory / "global", part.stores))
 
     @property
     def executor(self) -> QueryExecutor:
         return QueryExecutor(
-            self.built, self.tasks, self.view, lambda: self.assigned, lambda task, store: self.lags.get(task.id)
+            self.built,
+            self.tasks,
+            self.view,
+            lambda: self.assigned,
+            lambda task, store: self.lags.get(task.id),
+            Tables({"planes": self.table}),
+            "here:80",
         )
 
     def add(self, partition: int, state: State = State.RUNNING, changes: Mapping[bytes, int] | None = None) -> Task:
@@ -147,6 +172,7 @@ class Queried:
 def queried(tmp_path: Path) -> Iterator[Queried]:
     made = Queried(tmp_path)
     yield made
+    made.table.close()
     for task in made.tasks.values():
         task.close()
 
@@ -460,3 +486,18 @@ def are_whole(world: World, instances: Mapping[str, Streams]) -> bool:
             if failure.owner not in results or failure.partition not in results[failure.owner].partitions:
                 return False
     return sorted(rows) == sorted(world.expected.items())
+
+
+def test_global_table_is_queried_whole_on_every_instance(queried: Queried) -> None:
+    rows = [row_of(b"a", b"1", 5), row_of(b"b", b"2", 6), row_of(b"c", b"3", 7)]
+    queried.table.apply(rows, {0: 3}, 1)
+    found = queried.executor.execute("planes", RangeQuery(b"b", limit=1), value=TEXT)
+    assert found.rows == [QueryRow(b"b", "2", 6)] and found.more and not found.failures
+    assert {partition: state.lag for partition, state in found.partitions.items()} == {0: 0, 1: 7, 2: None}
+    assert queried.executor.execute("planes", KeyQuery(b"c"), value=TEXT).row == QueryRow(b"c", "3", 7)
+    assert queried.executor.execute("planes", KeyQuery(b"d"), value=TEXT).row is None
+    assert queried.executor.metadata("planes", b"a") == KeyMetadata(-1, "here:80", ())
+    with pytest.raises(ValueError, match="has no windows"):
+        queried.executor.execute("planes", WindowQuery())
+    with pytest.raises(ValueError, match="did you mean planes"):
+        queried.executor.execute("plane", KeyQuery(b"a"))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.clients.streams.context import Context, Handler
+from anabranch.clients.streams.failures import RecordFailed
 from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
@@ -243,3 +244,60 @@ subtopology 1, stores flown
   source app-by-plane-repartition
     aggregate flown
       sink counts"""
+
+
+def test_join_global_looks_up_any_key_and_a_change_of_the_table_sends_nothing() -> None:
+    topology = Topology()
+    planes = topology.global_table("planes", value=JSON)
+    flights = topology.stream("flights", value=JSON)
+    joined = flights.join_global(planes, lambda key, plane: plane.encode() or None, lambda plane, seats: [plane, seats])
+    joined.to("out")
+    rows = [
+        ("flights", "f1", "p1"),
+        ("planes", "p1", 149),
+        ("planes", None, 5),
+        ("flights", "f2", "p1"),
+        ("flights", None, "p1"),
+        ("flights", "f3", ""),
+        ("flights", "f4", None),
+        ("planes", "p1", None),
+        ("flights", "f5", "p1"),
+    ]
+    assert sent(topology, "out", *rows) == [(b"f2", ["p1", 149]), (None, ["p1", 149])]
+
+
+def test_left_join_global_passes_records_without_a_row_or_a_key_of_one() -> None:
+    topology = Topology()
+    planes = topology.global_table("planes", value=JSON)
+    flights = topology.stream("flights", value=JSON)
+    key_of = lambda key, plane: plane.encode() or None  # noqa: E731
+    flights.join_global(planes, key_of, lambda plane, seats: [plane, seats], left=True).to("out")
+    rows = [("flights", "f1", "p1"), ("flights", "f2", ""), ("flights", None, ""), ("flights", "f3", None)]
+    assert sent(topology, "out", *rows) == [(b"f1", ["p1", None]), (b"f2", ["", None]), (None, ["", None])]
+
+
+def test_step_reads_the_store_of_a_global_table() -> None:
+    topology = Topology()
+    topology.global_table("planes", store="seats")
+
+    def step(context: Context, key: bytes, value: Any, forward: Handler) -> None:
+        rows = context.global_store("seats")
+        forward(key, [len(list(rows.items())), (rows.get(key) or b"").decode()])
+
+    topology.stream("flights").process(step).to("out")
+    rows = [("planes", "p1", b"149"), ("planes", "p2", b"20"), ("flights", "p1", b"")]
+    assert sent(topology, "out", *rows) == [(b"p1", [2, "149"])]
+
+
+def test_wrong_joins_with_tables_are_refused_with_the_right_ones() -> None:
+    topology, other = Topology(), Topology()
+    flights, planes, everywhere = topology.stream("flights"), topology.table("planes"), topology.global_table("all")
+    with pytest.raises(TypeError, match="join a global table with `join_global`"):
+        flights.join(everywhere, max)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="join a table with `join`"):
+        flights.join_global(planes, max, max)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="of one topology"):
+        flights.join_global(other.global_table("all"), max, max)
+    flights.join_global(everywhere, lambda key, value: value.decode(), max).to("out")  # type: ignore[arg-type,return-value]
+    with pytest.raises(RecordFailed, match="key_of returns the key of a row as bytes, or None; it returned 'p1'"):
+        sent(topology, "out", ("flights", "f1", b"p1"))

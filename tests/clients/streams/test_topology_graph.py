@@ -6,6 +6,7 @@ Method: topologies are built, and their parts run by hand as in `test_topology.p
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -87,12 +88,53 @@ def test_custom_steps_may_share_a_store_and_joins_a_table() -> None:
     assert topology.build("app").subtopologies[0].stores == ("own", "s")
 
 
+def test_topic_of_a_global_table_that_is_read_otherwise_too_is_refused() -> None:
+    for declare in (Topology.stream, Topology.table, partial(Topology.global_table, store="other")):
+        topology = Topology()
+        topology.stream("in")
+        topology.global_table("rows")
+        declare(topology, "rows")
+        with pytest.raises(ValueError, match="read a topic once"):
+            topology.build("app")
+
+
+def test_store_of_a_global_table_belongs_to_no_other_step() -> None:
+    topology = Topology()
+    topology.global_table("rows", store="s")
+    with pytest.raises(ValueError, match="two global tables have the store 's': name another"):
+        topology.global_table("more", store="s")
+    topology.stream("in").count("s")
+    with pytest.raises(ValueError, match="the global table of rows and another step use the store 's'"):
+        topology.build("app")
+
+
+def test_global_table_alone_is_no_application() -> None:
+    topology = Topology()
+    topology.global_table("rows")
+    with pytest.raises(ValueError, match="only global tables"):
+        topology.build("app")
+
+
+def test_join_with_a_global_table_makes_no_subtopology_and_needs_no_repartition() -> None:
+    topology = Topology()
+    rows = topology.global_table("rows", store="s")
+    for name in ("a", "b"):
+        moved = topology.stream(name).map(lambda key, value: (value, key))
+        moved.join_global(rows, lambda key, value: key, lambda value, row: row).to("out")
+    built = topology.build("app")
+    assert [(one.sources, one.stores) for one in built.subtopologies] == [(("a",), ()), (("b",), ())]
+    assert [(one.sources, one.stores) for one in built.global_tables] == [(("rows",), ("s",))]
+    assert built.sources == ("a", "b") and built.describe().endswith("global table s, source rows")
+
+
 @pytest.mark.parametrize("name", ["../../evil", "a/b", "a\0b", "a b", "x" * 250])
 def test_store_or_repartition_with_invalid_topic_name_is_refused_at_build(name: str) -> None:
-    counting, repartitioned = Topology(), Topology()
+    counting, repartitioned, everywhere = Topology(), Topology(), Topology()
+    everywhere.stream("in")
+    everywhere.global_table("rows", store=name)
     counting.stream("in").count(name)
     repartitioned.stream("in").repartition(name)
-    for topology in (counting, repartitioned):
+    for topology in (counting, repartitioned, everywhere):
         with pytest.raises(ValueError, match="invalid topic name"):
             topology.build("app")
 

@@ -99,3 +99,21 @@ def test_close_removes_the_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with TopologyTestDriver(word_counts()):
         assert list(tmp_path.iterdir())
     assert not list(tmp_path.iterdir())
+
+
+def test_global_table_gets_rows_that_are_piped_sent_or_put() -> None:
+    topology = Topology()
+    planes = topology.global_table("planes", store="seats", value=JSON)
+    topology.stream("news", value=JSON).to("planes")
+    flights = topology.stream("flights", value=TEXT)
+    flights.join_global(planes, lambda key, plane: plane.encode(), lambda plane, seats: seats, left=True).to("out")
+    with TopologyTestDriver(topology) as driver:
+        driver.pipe("planes", "piped", 1, timestamp_ms=5)
+        driver.pipe("news", "sent", 2)
+        driver.store("seats").put(b"put", b"3")
+        for plane in ("piped", "sent", "put", "other"):
+            driver.pipe("flights", "f", plane)
+        assert [row.value for row in driver.read("out")] == [1, 2, 3, None]
+        assert driver.store("seats").get_timestamped(b"piped") == (b"1", 5)
+        with pytest.raises(ValueError, match="does not read 'plane'; did you mean planes"):
+            driver.pipe("plane", "piped", 1)
