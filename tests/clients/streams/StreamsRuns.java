@@ -37,9 +37,11 @@ public class StreamsRuns {
         StreamsBuilder builder = new StreamsBuilder();
         Map<String, KStream<String, String>> streams = new HashMap<>();
         Map<String, KTable<String, String>> tables = new HashMap<>();
+        @SuppressWarnings("unchecked")
+        GlobalKTable<String, String>[] everywhere = new GlobalKTable[1];
         Set<String> sinks = new TreeSet<>();
         for (JsonNode step : question.get("steps")) {
-            add(builder, step, streams, tables, sinks);
+            add(builder, step, streams, tables, everywhere, sinks);
         }
         Properties config = new Properties();
         config.put(StreamsConfig.APPLICATION_ID_CONFIG, "app");
@@ -75,6 +77,7 @@ public class StreamsRuns {
             JsonNode step,
             Map<String, KStream<String, String>> streams,
             Map<String, KTable<String, String>> tables,
+            GlobalKTable<String, String>[] everywhere,
             Set<String> sinks) {
         String out = step.path("out").asText();
         KStream<String, String> of = streams.get(step.path("of").asText());
@@ -129,6 +132,14 @@ public class StreamsRuns {
                     step.get("left").asBoolean()
                             ? of.leftJoin(tables.get(step.get("with").asText()), StreamsRuns::joined, Joined.with(TEXT, TEXT, TEXT))
                             : of.join(tables.get(step.get("with").asText()), StreamsRuns::joined, Joined.with(TEXT, TEXT, TEXT)));
+            case "global_table" -> everywhere[0] = builder.globalTable(step.get("topic").asText(), Consumed.with(TEXT, TEXT));
+            case "join_global" -> {
+                KeyValueMapper<String, String, String> key =
+                        (ours, value) -> value == null || number(value) % 4 == n ? null : "k" + number(value) % 3;
+                streams.put(out, step.get("left").asBoolean()
+                        ? of.leftJoin(everywhere[0], key, (value, row) -> joined(value, row))
+                        : of.join(everywhere[0], key, (value, row) -> joined(value, row)));
+            }
             case "join_within" -> streams.put(out, joinWithin(of, streams.get(step.get("with").asText()), step));
             case "to" -> {
                 sinks.add(step.get("topic").asText());

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from anabranch.clients.streams.global_table import GlobalTable
 from anabranch.clients.streams.serdes import TEXT
 from anabranch.clients.streams.stream import Stream, Table
 from anabranch.clients.streams.topology import Topology
@@ -55,6 +56,7 @@ class Program:
         self.tables = ["rows", "more"]
         for topic in self.tables:
             self.step("table", topic=topic, out=topic)
+        self.step("global_table", topic="everywhere", out="everywhere")
         for _ in range(self.rng.randint(1, 7)):
             before = [*self.steps], dict(self.streams), [*self.tables]
             self.grow()
@@ -92,7 +94,7 @@ class Program:
         strays = self.streams[of]
         op = rng.choice(
             ["filter", "map_values", "flat_map_values", "select_key", "repartition", "peek", "merge", "split"]
-            + [*AGGREGATIONS, "join", "join_table"] * 2
+            + [*AGGREGATIONS, "join", "join_table", "join_global"] * 2
             + [*WINDOWED]
         )
         match op:
@@ -128,6 +130,8 @@ class Program:
                 self.join_within(of)
             case "join":
                 self.add(op, of=self.at_home(of), **{"with": rng.choice(self.tables)}, left=rng.random() < 0.5)
+            case "join_global":
+                self.add(op, of=of, left=rng.random() < 0.5, n=rng.randrange(4), strays=strays)
             case "join_table":
                 one, other = rng.sample(self.tables, 2)
                 store, kind = f"store-{next(self._names)}", rng.choice(["inner", "left", "outer"])
@@ -171,7 +175,7 @@ class Program:
     def records(self) -> list[tuple[str, str | None, str | None, int]]:
         """Input for it, with some late timestamps, records without key and deletions."""
         rng = self.rng
-        topics = [step["topic"] for step in self.steps if step["op"] in ("source", "table")]
+        topics = [step["topic"] for step in self.steps if step["op"] in ("source", "table", "global_table")]
         return [
             (
                 rng.choice(topics),
@@ -188,6 +192,7 @@ def declared(steps: list[Step]) -> Topology:
     topology = Topology()
     streams: dict[str, Stream] = {}
     tables: dict[str, Table] = {}
+    everywhere: GlobalTable | None = None
     for step in steps:
         out, of, n = step.get("out", ""), streams.get(step.get("of", "")), step.get("n", 0)
         match step["op"]:
@@ -195,6 +200,11 @@ def declared(steps: list[Step]) -> Topology:
                 streams[out] = topology.stream(step["topic"], value=TEXT)
             case "table":
                 tables[out] = topology.table(step["topic"], value=TEXT)
+            case "global_table":
+                everywhere = topology.global_table(step["topic"], value=TEXT)
+            case "join_global":
+                assert of is not None and everywhere is not None
+                streams[out] = of.join_global(everywhere, row_key(n), joined, left=step["left"])
             case "split":
                 assert of is not None
                 ways = of.split(leaves(n, 0), leaves(n, 1))
@@ -220,6 +230,11 @@ def declared(steps: list[Step]) -> Topology:
 def joined_tables(of: Table, other: Table, step: Step) -> Table:
     left, outer = step["kind"] == "left", step["kind"] == "outer"
     return of.join_table(other, paired, store=step["store"], left=left, outer=outer, value=TEXT)
+
+
+def row_key(n: int) -> Callable[[Any, str | None], bytes | None]:
+    """The key of a row, by the value of a record; none for a quarter of them."""
+    return lambda key, value: None if value is None or int(value) % 4 == n else b"k%d" % (int(value) % 3)
 
 
 def leaves(n: int, rest: int) -> Callable[[bytes | None, str | None], bool]:
