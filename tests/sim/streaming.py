@@ -7,6 +7,7 @@ what its last write left.
 
     python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats]
                                                            [--timers | --windows | --stream-joins | --table-joins]
+                                                           [--global-tables]
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ class Instance(Application):
         if streams is not None and hasattr(streams, "_directory"):
             if hasattr(streams, "_manager"):
                 streams._manager.close()
+            if hasattr(streams, "_global"):
+                streams._global.close()
             streams._directory.close()
 
 
@@ -317,14 +320,16 @@ KINDS: Final = {
     "windows": "count in windows of time, sliding windows and sessions",
     "stream-joins": "join two topics within a window of time",
     "table-joins": "join two tables, and resize one after the other",
+    "global-tables": "join with a global table, and resize its topic",
 }
-RESIZED: Final = ("removals", "joins", "stream-joins", "table-joins")
+RESIZED: Final = ("removals", "joins", "stream-joins", "table-joins", "global-tables")
 """Kinds that are about resizes."""
 
 
 def play(seed: int, *, kind: str = "", resizes: bool = True, tell: bool = False) -> tuple[int, list[str], Counter[str]]:
     """One schedule of a kind (`KINDS`): what is wrong, and what happened."""
     from tests.sim.resizing import removals_soon
+    from tests.sim.streaming_global_tables import GlobalTables
     from tests.sim.streaming_joins import Joins, TableJoins
     from tests.sim.streaming_removals import Removals
     from tests.sim.streaming_repeats import Repeats
@@ -334,8 +339,9 @@ def play(seed: int, *, kind: str = "", resizes: bool = True, tell: bool = False)
 
     joins: dict[str, type[Joins]] = {"joins": Joins, "stream-joins": StreamJoins, "table-joins": TableJoins}
     others = {"": Streaming, "removals": Removals, "repeats": Repeats, "timers": Timers, "windows": Windows}
+    others["global-tables"] = GlobalTables
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
-        if kind == "removals" or (kind in joins and seed % 2):
+        if kind == "removals" or (kind in (*joins, "global-tables") and seed % 2):
             settings.enter_context(removals_soon())
         without = {} if resizes else {"resizes": False}
         schedule = {**others, **joins}[kind](seed, Path(directory), **without)

@@ -1,7 +1,7 @@
 """A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3 without gaps.
 
 The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, `--joins`,
-`--repeats`, `--timers`, `--windows` and `--stream-joins`.
+`--repeats`, `--timers`, `--windows`, `--stream-joins` and `--global-tables`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.clients.streams.global_state_manager import GlobalStateManager
 from tests.sim.resizing import removals_soon
 from tests.sim.streaming import Instance, play
 from tests.sim.streaming_removals import Removals, removed
@@ -114,6 +115,23 @@ def test_joined_streams_have_each_pair_once_through_crashes_and_resizes(seed: in
     _, violations, happened = play(seed, kind="stream-joins")
     assert not violations, f"python -m tests.sim.streaming --stream-joins {seed}"
     assert happened["pairs"] and happened["records without a pair"] and happened["keys moved"]
+
+
+def test_records_meet_newest_rows_of_a_global_table_through_crashes_and_resizes() -> None:
+    """It finds rows that a resize brings out of order, and positions that are kept without their rows."""
+    _, violations, happened = play(6, kind="global-tables")
+    assert not violations, "python -m tests.sim.streaming --global-tables 6"
+    assert happened["joined"] and happened["client killed"] and happened["resizes"]
+
+
+async def _not_at_all(manager: GlobalStateManager) -> None:
+    """Fill no table before the tasks run."""
+
+
+def test_tasks_that_run_before_global_table_is_full_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GlobalStateManager, "start", _not_at_all)
+    _, violations, _ = play(6, kind="global-tables")
+    assert any("began with" in one for one in violations)
 
 
 def test_joined_tables_have_each_change_once_through_crashes_and_resizes() -> None:
