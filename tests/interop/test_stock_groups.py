@@ -31,6 +31,7 @@ WHOLE = bool(os.environ.get("ANABRANCH_INTEROP"))
 KEYS = 40
 LOADS = (150, 150, 150)
 """Records of each key, while there are 2, 4 and 8 partitions."""
+GROUPS_MAX = 10
 PATIENCE_S = 120.0
 
 pytestmark = [pytest.mark.interop, pytest.mark.anabranch(brokers=3, kafka="4.1")]
@@ -160,19 +161,22 @@ def test_keys_keep_order_while_topic_grows(anabranch: Any, client: Client, how: 
 
 @pytest.mark.parametrize("client", [one for one in CLIENTS if one.name == "confluent-kafka"], ids=["confluent-kafka"])
 def test_keys_lose_order_without_gates(anabranch: Any, client: Client, tmp_path: Path) -> None:
-    """The control: a topic without gates, and a group with a large backlog."""
+    """The control: a topic without gates, and groups with a large backlog. One in thirty is in order by chance."""
     servers = anabranch.bootstrap_servers
     topic = anabranch.topic("orders", partitions=2, **{"reshard.legacy.consumers": "ignore"})
     for number, count in enumerate((2, 4, 8)):
         if number:
             asyncio.run(grow(servers, topic, count))
         asyncio.run(send(servers, topic, number))
-    with ExitStack() as stack:
-        members = Members(stack)
-        for name in ("a", "b"):
-            members.start(name, member(client, "eager", servers, topic, "readers"))
-        members.until_handed(sum(LOADS))
-        deliveries = members.deliveries
+    for attempt in range(GROUPS_MAX):
+        with ExitStack() as stack:
+            members = Members(stack)
+            for name in ("a", "b"):
+                members.start(name, member(client, "eager", servers, topic, f"readers-{attempt}"))
+            members.until_handed(sum(LOADS))
+            deliveries = members.deliveries
+        if misplaced(deliveries):
+            break
     assert misplaced(deliveries)
     if WHOLE:
         assert audit(deliveries, tmp_path) == 1
