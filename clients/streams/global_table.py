@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anabranch.clients.streams.topology_graph import Node
+from anabranch.protocol.suggestion import suggest_arguments
 
 
+@suggest_arguments
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalTable:
     """A topic as a table of the latest value of each key, whole on every instance; `Topology.global_table` makes it."""
