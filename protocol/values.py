@@ -4,7 +4,7 @@
     @slotted    mutable, like `dataclass(slots=True)`
 
 `dataclass` compiles up to six methods for each class when its module is imported, half a millisecond in all. A node has
-some two hundred such classes, most of which it never instantiates. Here a class gets its constructor, equality and hash
+some two hundred such classes, and never instantiates most of them. Here a class gets its constructor, equality and hash
 when they are first called; the rest is shared. Its behaviour is that of a `dataclass`, for type checkers too;
 `dataclasses.fields` and `replace` work. Compiled modules (setup.py) keep `dataclass`, which mypyc knows.
 """

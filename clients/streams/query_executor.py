@@ -135,7 +135,7 @@ class QueryExecutor:
         return next(filter(None, reasons), "")
 
     def _execute_on_global(self, part: Subtopology, store: str, query: Query, value: Serde) -> QueryResult:
-        """Return rows of a global table, all of which are here."""
+        """Return rows of a global table. Every instance has all of them."""
         disk = self._global.stores[store].disk
         if isinstance(query, KeyQuery):
             raw = disk.get(store, query.key)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypeVar
 
@@ -169,8 +170,9 @@ class StatelessStream(Generic[Result]):
         self._graph.add_sink(self._node, topic, value)
         return self
 
+    @abstractmethod
     def _result(self, node: Node) -> Result:
-        raise NotImplementedError
+        """Return the stream behind a step."""
 
     def _then(self, node: Node) -> Result:
         return self._result(self._graph.add(self._node, node))
