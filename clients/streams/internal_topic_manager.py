@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 CREATE_TIMEOUT_S: Final = 30.0
 CREATE_RETRY_S: Final = 0.1
+MISSING_TOPIC_S: Final = 10.0
+"""How long a start waits for a topic that no instance creates."""
 
 
 class InternalTopicManager:
@@ -49,11 +51,11 @@ class InternalTopicManager:
         for name, count in repartition_counts(self._topology, partitions, lineages).items():
             await self.prepare(name, count)
 
-    async def must_exist(self, topic: str, what: str = "dead letter topic", *, timeout_s: float = 0) -> None:
-        """Raise `StreamsError` if a topic that no instance creates stays missing for a time: a broker that has just
-        started does not know it yet.
+    async def must_exist(self, topic: str, what: str) -> None:
+        """Raise `StreamsError` if a topic that no instance creates stays missing for MISSING_TOPIC_S: a broker that has
+        just started does not know it yet.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_s
+        deadline = asyncio.get_running_loop().time() + MISSING_TOPIC_S
         while await self._describe(topic) is None:
             if asyncio.get_running_loop().time() >= deadline:
                 raise StreamsError(f"the {what} {topic} does not exist: create it first")

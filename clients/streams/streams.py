@@ -50,8 +50,6 @@ log = logging.getLogger(__name__)
 TRANSACTION_BUFFER_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 1.0
 """How long to wait for records at a time: in between, a stopping instance notices it, and can still commit."""
-MISSING_TOPIC_S: Final = 10.0
-"""How long a start waits for the topic of a global table to be found."""
 STOP_TIMEOUT_S: Final = 10.0
 """How long a stop waits for the current processing."""
 
@@ -122,11 +120,11 @@ class Streams:
             Admin(config.bootstrap_servers, client_id=config.client_id, rng=self._rng, **config.security)
         )
         topics = InternalTopicManager(admin, config.application_id, self.built, config.replication_factor)
-        if config.errors_dead_letter_queue_topic_name:
-            await topics.must_exist(config.errors_dead_letter_queue_topic_name)
+        if dead_letter_topic := config.errors_dead_letter_queue_topic_name:
+            await topics.must_exist(dead_letter_topic, "dead letter topic")
         await topics.prepare_repartition()
         for part in self.built.global_tables:
-            await topics.must_exist(part.sources[0], "topic of a global table", timeout_s=MISSING_TOPIC_S)
+            await topics.must_exist(part.sources[0], "topic of a global table")
         wakeup = asyncio.Event()
         network = NetworkConfig(
             bootstrap_servers=parse_servers(config.bootstrap_servers),

@@ -23,7 +23,7 @@ from anabranch import (
     TopicPartition,
     Topology,
 )
-from anabranch.clients.streams import streams
+from anabranch.clients.streams import internal_topic_manager
 from anabranch.clients.streams.streams_errors import StreamsError
 from tests.clients.streams.world import World, streams_world, until
 
@@ -170,7 +170,7 @@ async def test_aborted_rows_are_left_out_and_an_open_transaction_keeps_no_instan
 
 
 async def test_missing_topic_of_a_global_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MISSING_TOPIC_S", 0.2)
+    monkeypatch.setattr(internal_topic_manager, "MISSING_TOPIC_S", 0.2)
     async with streams_world(tmp_path) as world:
         with pytest.raises(StreamsError, match="the topic of a global table planes does not exist: create it first"):
             await world.instance(seats()).start()

@@ -16,7 +16,7 @@ import pytest
 
 from anabranch import Consumer, Producer
 from anabranch.clients.directory_lock import DirectoryInUse
-from anabranch.clients.streams import handover_writer
+from anabranch.clients.streams import handover_writer, internal_topic_manager
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, SKIP, RecordFailed
 from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
@@ -24,6 +24,7 @@ from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.topology import Topology
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.hashing import murmur2
 from tests.clients.streams.world import World, counts, streams_world, until
@@ -470,11 +471,20 @@ async def test_undecodable_record_ends_instance_by_default(tmp_path: Path) -> No
                     await one.wait_failed()
 
 
-async def test_dead_letter_topic_must_exist_before_start(tmp_path: Path) -> None:
+async def test_missing_dead_letter_topic_is_refused_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has just started does not know the topics yet."""
+    monkeypatch.setattr(internal_topic_manager, "MISSING_TOPIC_S", 0.2)
     async with streams_world(tmp_path) as world:
         one = world.instance(brittle(), processing_handler=DEAD_LETTER, errors_dead_letter_queue_topic_name="nowhere")
-        with pytest.raises(StreamsError, match="nowhere does not exist"):
+        with pytest.raises(StreamsError, match="the dead letter topic nowhere does not exist: create it first"):
             await one.start()
+        monkeypatch.undo()
+        starting = asyncio.create_task(one.start())
+        await world.admin.create_topics([NewTopic(name="nowhere", partitions=1, replication_factor=1)])
+        await starting
+        await one.stop()
 
 
 @pytest.mark.parametrize(
