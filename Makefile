@@ -1,19 +1,20 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all again check compiled bench sim soak model chaos marathon docs screenshots site interop audit-cluster up clean
+.PHONY: help demo test test-all again check compiled bench sim soak model mutants chaos marathon docs screenshots site interop audit-cluster up clean
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 EXTRAS := audit,control,demo,java,metrics,security,streams,telemetry,testing,dev
-TEST_EXTRAS := pyright,schemas,site
+TEST_EXTRAS := mutation,pyright,schemas,site
 PORT   ?= 9092
 SEED   ?=
 SCENARIO  ?= everything
 SCHEDULES ?= $(if $(filter resize,$(SCENARIO)),1000,500)
 DURATION ?= 600
 MINUTES ?= 60
+SAMPLE ?= 500
 FIRST ?= 0
 RECORDS ?= 10000000
 # The tests start some hundred interpreters, each with a thousand modules: they are compiled once, also where this is off.
@@ -34,7 +35,7 @@ $(READY): pyproject.toml constraints.txt
 
 # The demonstration starts sooner without what only tests and the site need.
 $(VENV)/.tests-ready: $(READY)
-	@echo "once more: pip installs 30 packages that only the tests and the site need: 105 MB, 62 of them Node.js for pyright"
+	@echo "once more: pip installs 40 packages that only the tests and the site need: 110 MB, 62 of them Node.js for pyright"
 	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(TEST_EXTRAS)]'
 	@touch $@
 
@@ -76,6 +77,9 @@ endif
 
 soak: $(READY)  ## schedules of all protocols, faults and chores for MINUTES=n (60), from the seed FIRST=n, and what they covered
 	$(BIN)/python -m tests.sim --scenario swarm --minutes $(MINUTES) --first $(FIRST) --coverage
+
+mutants: $(VENV)/.tests-ready  ## SAMPLE=n (500) changes of the pure cores: which do the tests notice? Goes on where it ended
+	$(COMPILED) $(BIN)/python -m tests.mutation --sample $(SAMPLE)
 
 model: $(READY)  ## explicit-state models of the resize: every state of small instances, every known defect found
 	$(BIN)/python -m tests.model

@@ -49,4 +49,4 @@ def test_tests_have_every_extra_and_the_demonstration_only_what_it_uses(tmp_path
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
     assert extras("test") == declared
-    assert declared - extras("demo") == {"pyright", "schemas", "site"}
+    assert declared - extras("demo") == {"mutation", "pyright", "schemas", "site"}
