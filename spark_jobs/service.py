@@ -44,7 +44,7 @@ from anabranch.spark_jobs.violations import Violations
 log = logging.getLogger(__name__)
 
 LOOK_UP_TIMEOUT_S: Final = 2.0
-STARTS_MAX: Final = 6
+STARTS_MAX: Final = 18
 TOO_SLOW: Final = "Python worker failed to connect back"
 """Spark's error when the Python processes of a query's driver exceed a fixed start limit of ten seconds, as on a busy
 machine. Spark then ends the query, which can continue from its checkpoint."""

@@ -162,6 +162,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
         "warning",
     ]
     command += ["--config", "socket.request.max.bytes=1048576"]
+    command += ["--config", "log.retention.ms=-1"]  # the records are old, and the node may live for minutes
     with log_path.open("w") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
