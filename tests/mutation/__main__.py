@@ -2,20 +2,20 @@
 
 Each mutant is tried in a copy of the checkout until something notices it: the tests of its module, every test file that
 imports the module, then schedules of the simulation. Those that survive are printed with their line. Results are
-appended to a file, and a run goes on where the last one with this file ended.
+appended to a file, and a later run with this file tries only mutants that are new or whose module has changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tests.mutation.mutants import CORES, sample
+from tests.mutation.mutants import CORES, Mutant, sample
 from tests.mutation.trial import SURVIVED, Copy
 
 ROOT = Path(__file__).parents[2]
@@ -31,38 +31,34 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path("build/mutants.jsonl"), help="the file of results")
     chosen = parser.parse_args()
     chosen.results.parent.mkdir(parents=True, exist_ok=True)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
-    done = _read(chosen.results, commit.stdout.strip())
     drawn = sample(ROOT, chosen.folders, chosen.sample, chosen.seed)
+    done = _read(chosen.results)
     with tempfile.TemporaryDirectory(prefix="anabranch-mutants-") as directory:
         copy = Copy(ROOT, Path(directory), chosen.schedules)
         for number, mutant in enumerate(drawn, 1):
-            key = f"{mutant.module}:{mutant.operator}:{mutant.occurrence}"
-            if key in done:
+            if (mutant.key, _hash(mutant)) in done:
                 continue
-            noticed_by = done[key] = copy.try_mutant(mutant)
+            noticed_by = done[mutant.key, _hash(mutant)] = copy.try_mutant(mutant)
             with chosen.results.open("a") as file:
-                file.write(json.dumps({"commit": commit.stdout.strip(), "mutant": key, "by": noticed_by}) + "\n")
-            survives = noticed_by == SURVIVED
-            what = (
-                f"{mutant.module}:{mutant.line} {copy.line_of(mutant)}"
-                if survives
-                else f"{mutant.module}:{mutant.line}"
-            )
-            sys.stdout.write(f"{number} of {len(drawn)}: {noticed_by}: {what}\n")
+                file.write(json.dumps({"mutant": mutant.key, "source": _hash(mutant), "by": noticed_by}) + "\n")
+            what = f": {copy.line_of(mutant)}" if noticed_by == SURVIVED else ""
+            sys.stdout.write(f"{number} of {len(drawn)}: {noticed_by}: {mutant.module}:{mutant.line}{what}\n")
             sys.stdout.flush()
-    counts = Counter(done.values())
-    killed = sum(counts.values()) - counts[SURVIVED]
-    sys.stdout.write(f"{killed} of {sum(counts.values())} noticed, by {dict(counts)}\n")
+    counts = Counter(done[mutant.key, _hash(mutant)] for mutant in drawn)
+    sys.stdout.write(f"{len(drawn) - counts[SURVIVED]} of {len(drawn)} noticed: {dict(counts)}\n")
     return 0
 
 
-def _read(results: Path, commit: str) -> dict[str, str]:
-    """Return the results of this commit, by mutant."""
+def _hash(mutant: Mutant) -> str:
+    return hashlib.sha256((ROOT / mutant.module).read_bytes()).hexdigest()[:16]
+
+
+def _read(results: Path) -> dict[tuple[str, str], str]:
+    """Return what noticed a mutant, by its key and the hash of its module."""
     if not results.exists():
         return {}
     rows = [json.loads(line) for line in results.read_text().splitlines()]
-    return {row["mutant"]: row["by"] for row in rows if row["commit"] == commit}
+    return {(row["mutant"], row["source"]): row["by"] for row in rows}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ the texts and arguments of log lines and exceptions.
 from __future__ import annotations
 
 import ast
-import random
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +67,11 @@ class Mutant:
     occurrence: int
     line: int
 
+    @property
+    def key(self) -> str:
+        """The name of the mutant in results."""
+        return f"{self.module}:{self.operator}:{self.occurrence}"
+
     def source(self, root: Path) -> str:
         """Return the module's changed source."""
         changed = mutate_code((root / self.module).read_text(), _operator(self.operator), self.occurrence)
@@ -75,7 +80,7 @@ class Mutant:
 
 
 def sample(root: Path, folders: Iterable[str], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants of the modules in these folders; the same ones for the same seed and code."""
+    """Draw mutants of the modules in these folders, by hash: a change of one module leaves those of the others."""
     modules = sorted(
         path.relative_to(root).as_posix()
         for folder in folders
@@ -83,7 +88,7 @@ def sample(root: Path, folders: Iterable[str], count: int, seed: int) -> list[Mu
         if not path.name.startswith("__")
     )
     found = [mutant for module in modules for mutant in mutants(module, (root / module).read_text())]
-    return random.Random(seed).sample(found, min(count, len(found)))
+    return sorted(found, key=lambda one: hashlib.sha256(f"{seed} {one.key}".encode()).digest())[:count]
 
 
 def mutants(module: str, source: str) -> Iterator[Mutant]:
