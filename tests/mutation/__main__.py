@@ -1,8 +1,8 @@
 """Changes the code and runs the tests: `python -m tests.mutation [--sample 500] [--seed 1] [folder ...]`.
 
-Each mutant is tried in a copy of the checkout until something notices it: the tests of its module, every test file that
-imports the module, then schedules of the simulation. Those that survive are printed with their line. Results are
-appended to a file, and a later run with this file tries only mutants that are new or whose module has changed.
+Each mutant is tried in a copy of the checkout until something notices it: the tests of its module, the test files
+beside them or that import the module, then schedules of the simulation. Those that survive are printed with their line.
+Results are appended to a file, and a later run with it tries only mutants that are new or whose module has changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tries mutants in a copy of the checkout: by the tests of their module, by tests that import it, by simulation.
+"""Tries mutants in a copy of the checkout: by the tests of their module, other tests that reach it, and simulation.
 
 A mutant that makes the tests hang is noticed, too: the limit is ten times what the tests take without it, and a minute.
 """
@@ -54,7 +54,11 @@ class Copy:
         try:
             if own.exists() and (found := self._run_tests([own], limit_s, OWN_TESTS)):
                 return found
-            others = [one for one, text in self._tests.items() if one != own and _imports(text, mutant.module)]
+            others = [
+                one
+                for one, text in self._tests.items()
+                if one != own and (one.parent == own.parent or _imports(text, mutant.module))
+            ]
             if others and (found := self._run_tests(others, WIDE_LIMIT_S, OTHER_TESTS)):
                 return found
             return self._simulate()

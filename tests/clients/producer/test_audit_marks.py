@@ -87,6 +87,17 @@ def test_records_of_a_key_are_numbered_from_0() -> None:
     assert len({identity for identity, _ in marks}) == 1
 
 
+def test_records_that_expire_in_a_row_are_one_break() -> None:
+    bench = Bench()
+    for expired in (2, 3):
+        for _ in range(expired):
+            bench.send()
+        bench.now += 2.0
+        assert bench.batches() == []
+        bench.stored()
+    assert [one.after for one in bench.marks._breaks["t", b"k"]] == [1, 5]
+
+
 def test_failed_record_restarts_numbering_of_its_key_only() -> None:
     bench = Bench()
     first, other = bench.stored(), bench.stored(b"j")
