@@ -39,6 +39,7 @@ HOT: Final = (
     "clients/producer/queues",
     "broker/network/eager_coroutine",
     "broker/network/connection",
+    "broker/network/response_writer",
     "broker/network/turn_writer",
     "broker/handlers/fetch",
     "broker/handlers/produce",

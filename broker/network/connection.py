@@ -1,12 +1,10 @@
-"""Reads requests from a socket, passes them to the dispatcher, and writes the responses.
+"""Reads requests from a socket, passes them to the dispatcher, and the responses to the `response_writer`.
 
 Requests of a connection are processed one at a time and in order, as pipelined Produces require. A request that needs
-no wait is answered in the callback that received its bytes. Responses to requests that arrived together leave in one
-write, and those of several clients' connections leave together (`turn_writer`). A request that waits continues in the
-callback of its future (`eager_coroutine`). One long-lived task per connection does the rest: it waits for quotas and
-for the peer, and yields to the event loop. No task is created per request. While a Produce waits for replicas, the next
-Produce of the connection starts once the one before has appended. Responses keep the order. (Kafka mutes the connection
-instead.)
+no wait is answered in the callback that received its bytes. A request that waits continues in the callback of its
+future (`eager_coroutine`). One long-lived task per connection does the rest: it waits for quotas and for the peer, and
+yields to the event loop. No task is created per request. While a Produce waits for replicas, the next Produce of the
+connection starts once the one before has appended. Responses keep the order. (Kafka mutes the connection instead.)
 
 Back-pressure works in both directions. Reading pauses while too many bytes wait to be processed, on this connection or
 on all (`request_memory`). The next request waits while earlier responses pile up in the socket.
@@ -27,7 +25,11 @@ from anabranch.broker.dispatch.request_context import AuthenticationFailed, Clos
 from anabranch.broker.network.eager_coroutine import EagerCoroutine, start_eagerly
 from anabranch.broker.network.request_pipeline import RequestPipeline
 from anabranch.broker.network.response_override import ResponseOverride
-from anabranch.broker.network.response_queue import PIECE_BYTES, ResponseQueue, kernel_unsent_bytes
+from anabranch.broker.network.response_writer import (
+    BATCHED_RESPONSE_BYTES_MAX,
+    ResponseWriter,
+    ResponseWriterOwner,
+)
 from anabranch.broker.quotas.request_memory import FREE_BYTES
 from anabranch.clients.receive_buffer import thread_receive_buffer
 from anabranch.protocol.connection import NODE_SOFTWARE, ServerConnection
@@ -41,9 +43,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config.listeners import Listener
     from anabranch.broker.dispatch.dispatcher import Dispatcher
     from anabranch.broker.dispatch.version_ranges import VersionsByKey
-    from anabranch.broker.network.turn_writer import TurnWriter
     from anabranch.broker.quotas.request_memory import RequestMemory
-    from anabranch.broker.quotas.response_memory import ResponseMemory
     from anabranch.broker.quotas.throttling import Throttling
     from anabranch.protocol.codec import DecodedRequest
     from anabranch.protocol.varint import Buffer
@@ -51,26 +51,19 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 PRODUCE_KEY: Final = 0
-UNSENT_RESPONSE_BYTES_MAX: Final = 1 << 20
-"""The most bytes of responses that may wait in a socket before its connection processes the next request."""
-BATCHED_RESPONSE_BYTES_MAX: Final = 1 << 16
-"""The most bytes of responses that are held back to be written with those to the following requests."""
 
 
-class ConnectionOwner(Protocol):
+class ConnectionOwner(ResponseWriterOwner, Protocol):
     """The part of the server that a connection uses."""
 
     dispatcher: Dispatcher
     loop: asyncio.AbstractEventLoop
-    turn_writer: TurnWriter
     request_memory: RequestMemory
-    response_memory: ResponseMemory
     frame_bytes_max: int
     entries_max: int
     """The maximal number of entries in the arrays of one request."""
     buffered_bytes_max: int
     received_bytes: int
-    sent_bytes: int
 
     def admit(self, connection: BrokerConnection) -> bool:
         """Register a new connection; return False to refuse it."""
@@ -105,15 +98,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._muted: asyncio.Future[None] | None = None
         self._pipeline = RequestPipeline()
         self._mute_ms = 0
-        self._responses: list[Buffer] = []
-        self._response_bytes = 0
-        self._unsent = ResponseQueue()
-        self._write_paused = False
+        self._writer = ResponseWriter(self, server)
         self._read_paused = False
         self._draining = False
-        self._closing = False
         self._open_api_key = -1
-        self._is_node = False
         self.peer = UNKNOWN_PEER
         self.last_active_s = 0.0
         self.opened_s = 0.0
@@ -128,12 +116,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask the server to admit this connection."""
         self._transport = cast(asyncio.Transport, transport)
+        self._writer.use(self._transport)
         address = transport.get_extra_info("peername")
         if address:
             listener = self._listener
             self.peer = Peer(address[0], address[1], listener=listener.name, protocol=listener.protocol)
         self.last_active_s = self.opened_s = self._server.loop.time()
-        self._transport.set_write_buffer_limits(high=UNSENT_RESPONSE_BYTES_MAX)
         if self._listener.tls:
             self._transport.pause_reading()  # the next bytes belong to TLS, which begins when the connection is served
         if not self._server.admit(self):
@@ -162,14 +150,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Stop processing requests: the peer does not read its responses fast enough."""
-        self._write_paused = True
-        self._hold_responses()
+        self._writer.pause()
 
     def resume_writing(self) -> None:
         """Continue: the peer has read enough of the transport's buffer."""
-        self._write_paused = False
-        self._write_unsent()
-        if not self._write_paused and self._writable is not None and not self._writable.done():
+        self._writer.resume()
+        if not self._writer.is_paused and self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -179,7 +165,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         may have repeated them elsewhere, and a commit processed after its successor would undo it.
         """
         self._transport = None
-        self._unsent.clear()
+        self._writer.drop()
         if self._task is None:
             self._server.remove_connection(self)
         elif self._open_api_key in self._server.dispatcher.long_polls:
@@ -203,20 +189,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection once all responses are sent."""
-        self._closing = True
-        self._send()
-        if self._transport is not None and not self._unsent.size_bytes:
-            self._transport.close()
+        self._writer.close()
 
     @property
     def unsent_bytes(self) -> int:
-        """Return how many bytes of responses the peer has not read. The system shows slow readers only by its own
-        buffer.
-        """
-        transport = self._transport
-        if transport is None:
-            return 0
-        return self._unsent.unsent_bytes + transport.get_write_buffer_size() + kernel_unsent_bytes(transport)
+        """Return how many bytes of responses the peer has not read."""
+        return self._writer.unsent_bytes
 
     @property
     def missing_bytes(self) -> int:
@@ -262,9 +240,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def send(self, chunks: list[Buffer]) -> None:
         """Write bytes to the peer."""
-        self._responses += chunks
-        self._response_bytes += sum(map(len, chunks))
-        self._send()
+        self._writer.add(chunks)
+        self._writer.send()
 
     async def wait(self, wait_ms: int) -> bool:
         """Wait for this time or until the connection is to end; return whether to continue."""
@@ -291,9 +268,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except CloseConnection as reason:
             level = logging.WARNING if isinstance(reason, AuthenticationFailed) else logging.INFO
             log.log(level, "closing %s: %s", self.peer, reason)
-            self._send()
-            if reason.response is not None and self._transport is not None:
-                self._transport.writelines(self._core.answer(reason.response))
+            if reason.response is not None:
+                self._writer.add(self._core.answer(reason.response))
+            self._writer.send()
         except asyncio.CancelledError:
             pass
         except Exception:
@@ -341,7 +318,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         secured, self.peer = await protection.begin_tls(self._server.loop, transport, self, self.peer, early)
         if self._transport is not None:
             self._transport = secured
-            secured.set_write_buffer_limits(high=UNSENT_RESPONSE_BYTES_MAX)
+            self._writer.use(secured)
 
     @property
     def idle_since_s(self) -> float:
@@ -371,7 +348,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _on_client_software(self, software_name: str, software_version: str) -> VersionsByKey:
         """Record the client's software name; return the versions that are accepted from it."""
         self.peer = dataclasses.replace(self.peer, software_name=software_name, software_version=software_version)
-        self._is_node = software_name == NODE_SOFTWARE
+        self._writer.sends_alone = software_name == NODE_SOFTWARE
         return self._server.dispatcher.audiences.accepted_for(software_name)
 
     async def _answer_all(self) -> None:
@@ -379,13 +356,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         while True:
             try:
                 while self._pipeline:
-                    self._answer(await self._pipeline.finish_first(self._send))
+                    self._answer(await self._pipeline.finish_first(self._writer.send))
                     self._start_next_produces()
             finally:
-                self._send()
+                self._writer.send()
             if self._mute_ms:
                 await self._wait_while_muted()
-            if self._write_paused and self._transport is not None:
+            if self._writer.is_paused and self._transport is not None:
                 self._writable = self._server.loop.create_future()
                 await self._writable
                 self._writable = None
@@ -423,7 +400,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _resume_when_done(self, arrived: asyncio.Future[None]) -> None:
         """Let the future of the first request continue it, if that suffices; otherwise the task continues it."""
-        waits_for = None if self._mute_ms or self._write_paused else self._pipeline.awaited
+        waits_for = None if self._mute_ms or self._writer.is_paused else self._pipeline.awaited
         if waits_for is None:
             arrived.set_result(None)
         else:
@@ -448,15 +425,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._answer(work.pop(0))
                 self._start_next_produces()
         finally:
-            if self._responses:
-                self._send()
-        if self._draining or self._read_paused or self._mute_ms or self._write_paused:
+            if self._writer.size_bytes:
+                self._writer.send()
+        if self._draining or self._read_paused or self._mute_ms or self._writer.is_paused:
             return True
         return self._core.buffered > 0 and self._answer_at_once()
 
     def _answer_at_once(self) -> bool:
         """Process whole requests up to one that waits; return whether there is anything to wait for besides bytes."""
-        core, dispatcher = self._core, self._server.dispatcher
+        core, writer, dispatcher = self._core, self._writer, self._server.dispatcher
         throttling = dispatcher.throttling
         try:
             while not self._draining and (request := core.next_request()) is not None:
@@ -477,14 +454,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
                     self._start_next_produces()
                     return True
                 self._answer(response)
-                if self._response_bytes > BATCHED_RESPONSE_BYTES_MAX:
-                    self._send()
-                if self._mute_ms or self._write_paused:
+                if writer.size_bytes > BATCHED_RESPONSE_BYTES_MAX:
+                    writer.send()
+                if self._mute_ms or self._writer.is_paused:
                     return True
             return False
         finally:
-            if self._responses:
-                self._send_with_others()
+            if writer.size_bytes:
+                writer.send_with_others()
 
     def _start_next_as_task(self) -> None:
         loop, task = self._server.loop, self._task
@@ -503,7 +480,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         throttling = server.dispatcher.throttling
         if throttling is not None and throttling.active:
             return
-        while self._core.buffered and work.accepts_next and not self._draining and not self._write_paused:
+        while self._core.buffered and work.accepts_next and not self._draining and not self._writer.is_paused:
             try:
                 request = self._core.next_produce()
                 if request is None:
@@ -523,51 +500,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _answer(self, response: Any) -> None:
         """Close the open request, and queue its response for the next write."""
         self._open_api_key = PRODUCE_KEY if self._pipeline else -1
-        chunks = self._core.answer(response)
-        self._responses += chunks
-        self._response_bytes += sum(map(len, chunks))
+        self._writer.add(self._core.answer(response))
         if self.held_bytes:
             self._server.request_memory.account(self, self._core.held_bytes)
-
-    def _send_with_others(self) -> None:
-        if self._is_node or self._response_bytes > BATCHED_RESPONSE_BYTES_MAX:
-            self._send()
-        else:
-            self._server.turn_writer.write(self._send)
-
-    def _send(self) -> None:
-        answers = self._responses
-        if not answers:
-            return
-        size_bytes, self._responses, self._response_bytes = self._response_bytes, [], 0
-        if self._transport is None:
-            return
-        self._server.sent_bytes += size_bytes
-        if size_bytes <= PIECE_BYTES and not self._unsent.size_bytes:
-            if len(answers) == 1:
-                self._transport.write(answers[0])
-            else:
-                self._transport.writelines(answers)
-            return
-        self._unsent.add(answers, size_bytes)
-        self._write_unsent()
-
-    def _write_unsent(self) -> None:
-        """Write what the transport accepts, and count the rest."""
-        unsent = self._unsent
-        while unsent.size_bytes and not self._write_paused and self._transport is not None:
-            unsent.write_piece(self._transport)
-        if self._closing:
-            self.close()
-        self._hold_responses()
-
-    def _hold_responses(self) -> None:
-        """Count the encoded responses that are not sent yet."""
-        size_bytes = 0
-        if self._transport is not None and self._write_paused:
-            size_bytes = self._unsent.size_bytes + self._transport.get_write_buffer_size()
-        if size_bytes or self.held_response_bytes:
-            self._server.response_memory.hold(self, size_bytes)
 
     async def _wait_while_muted(self) -> None:
         """Wait for the client's throttle time, or until the connection is lost (KIP-219)."""

@@ -321,7 +321,7 @@ async def test_unread_responses_stop_request_processing(then: str) -> None:
         for _ in range(2000):
             one.send(frame)
         (connection,) = server._connections
-        await until(lambda: connection._write_paused)
+        await until(lambda: connection._writer.is_paused)
         seen = answered
         for _ in range(50):
             await asyncio.sleep(0.001)

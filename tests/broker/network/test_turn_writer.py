@@ -55,18 +55,15 @@ async def test_response_waits_for_the_end_of_the_turn_unless_a_node_receives_it(
         return HeartbeatResponse(error_code=0)
 
     async with serving({"Heartbeat": second_of_its_turn}) as server, peer(server.port) as one:
-        name = bytes([len(software) + 1]) + software.encode()
-        one.send(request_frame(18, 3, name + b"\x041.0\x00", flexible=True))
+        software_name = bytes([len(software) + 1]) + software.encode()
+        one.send(request_frame(18, 3, software_name + b"\x041.0\x00", flexible=True))
         await one.frame()
         (connection,) = server.connections
-        send = connection._send
-
-        def noted() -> None:
-            if connection._responses:
-                written.append("response")
-            send()
-
-        connection._send = noted  # type: ignore[method-assign]
+        transport = connection._transport
+        assert transport is not None
+        for name in ("write", "writelines"):
+            write = getattr(transport, name)
+            setattr(transport, name, lambda data, write=write: (written.append("response"), write(data)))
         one.send(heartbeat(1))
         assert await one.frame() == struct.pack(">ih", 1, 0)
     assert written == order
