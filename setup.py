@@ -61,6 +61,7 @@ HOT: Final = (
     "broker/replication/purgatory",
     "broker/storage/epochs",
     "broker/storage/record_rewriting",
+    "broker/storage/replicated_run",
     "broker/storage/index",
     "broker/storage/inspection",
     "broker/storage/log",

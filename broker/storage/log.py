@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.storage import record_rewriting, validation
@@ -38,9 +38,10 @@ from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.producer_snapshot import encode_snapshot, snapshot_path
 from anabranch.broker.storage.producer_state import ProducerStates, Verification
 from anabranch.broker.storage.record_rewriting import AppendInfo
+from anabranch.broker.storage.replicated_run import ReplicatedRun, first_batch_around
 from anabranch.broker.storage.segments import Segments, TimestampedOffset
 from anabranch.broker.storage.validation import Origin
-from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -50,7 +51,6 @@ from anabranch.protocol.records.batch import (
     BatchHeader,
     Buffer,
     has_producer_id,
-    iter_batches,
     read_header,
 )
 from anabranch.protocol.records.control import ControlRecord
@@ -232,45 +232,30 @@ class PartitionLog:
         An invalid batch raises KafkaError; the batches before it stay, since the leader has them too. Several batches
         are usually one write, with the same result as one by one.
         """
-        next_offset = self.log_end_offset
-        record_count = size_bytes = 0
-        max_timestamp = NO_TIMESTAMP
-        headers: list[BatchHeader] = []
-        try:
-            for position, header in iter_batches(records):
-                if not position and self._starts_inside(header):
-                    validation.check_replicated(records, position, header, header.base_offset)
-                    return self._start_inside(records, header)
-                validation.check_replicated(records, position, header, next_offset)
-                headers.append(header)
-                next_offset = header.base_offset + header.last_offset_delta + 1
-                record_count += header.record_count
-                size_bytes += LOG_OVERHEAD_BYTES + header.batch_length
-                max_timestamp = max(max_timestamp, header.max_timestamp)
-        except DecodeError as reason:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {reason}") from None
-        finally:
-            info = AppendInfo(
-                headers[0].base_offset if headers else next_offset,
-                next_offset - 1,
-                NO_TIMESTAMP,
-                self.log_start_offset,
-                max_timestamp,
-                record_count,
-                size_bytes,
-            )
-            if len(headers) < 2 or not self._append_run(records, headers, info):
-                self._append_each(records, headers)
-        return info
-
-    def _start_inside(self, records: Buffer, first: BatchHeader) -> AppendInfo:
         start_offset = self.log_start_offset
-        self.truncate_fully_and_start_at(first.base_offset)
-        info = self.append_as_follower(records)
-        self.increment_log_start_offset(start_offset)
-        return info._replace(log_start_offset=start_offset)
+        if start_offset == self.log_end_offset:
+            around = first_batch_around(records, start_offset)
+            if around is not None:  # the records before were deleted, and the log starts inside this batch
+                self.truncate_fully_and_start_at(around.base_offset)
+                info = self.append_as_follower(records)
+                self.increment_log_start_offset(start_offset)
+                return info._replace(log_start_offset=start_offset)
+        run = ReplicatedRun(records, self.log_end_offset)
+        if len(run.headers) < 2 or not self._append_run(run):
+            self._append_each(run)
+        if run.error is not None:
+            raise run.error
+        return AppendInfo(
+            run.first_offset,
+            run.next_offset - 1,
+            NO_TIMESTAMP,
+            start_offset,
+            run.max_timestamp,
+            run.record_count,
+            run.size_bytes,
+        )
 
-    def _append_run(self, records: Buffer, headers: Sequence[BatchHeader], info: AppendInfo) -> bool:
+    def _append_run(self, run: ReplicatedRun) -> bool:
         """Append a leader's batches with one write; return False, without effect, if they must be written one by one.
 
         They must if one of them may need a new segment, begins a leader epoch, or completes `flush.messages`, and if
@@ -279,36 +264,34 @@ class PartitionLog:
         settings, durability, epochs, active = self.settings, self.durability, self.epochs, self.segments.active
         if (
             durability.failure is not None
-            or durability.unflushed + info.record_count >= settings.flush_messages
+            or durability.unflushed + run.record_count >= settings.flush_messages
             or epochs.unsaved
-            or max(header.partition_leader_epoch for header in headers) > epochs.latest_epoch
-            or not active.takes_run(headers, info.size_bytes, info.max_timestamp, settings, self._clock_ms)
+            or run.latest_epoch > epochs.latest_epoch
+            or not active.takes_run(run.headers, run.size_bytes, run.max_timestamp, settings, self._clock_ms)
         ):
             return False
-        view = memoryview(records)
         try:
-            active.append_run(view[: info.size_bytes], headers, settings.index_interval_bytes)
+            active.append_run(run.view[: run.size_bytes], run.headers, settings.index_interval_bytes)
         except OSError:
             return False
-        durability.unflushed += info.record_count
-        self.log_end_offset = info.last_offset + 1
+        durability.unflushed += run.record_count
+        self.log_end_offset = run.next_offset
         position = 0
-        for header in headers:
+        for header in run.headers:
             if header.producer_id >= 0:
-                self._note_replicated(header, view, position)
+                self._note_replicated(header, run.view, position)
             position += LOG_OVERHEAD_BYTES + header.batch_length
         self._has_changed()
         return True
 
-    def _append_each(self, records: Buffer, headers: Sequence[BatchHeader]) -> None:
-        view = memoryview(records)
+    def _append_each(self, run: ReplicatedRun) -> None:
         position = 0
-        for header in headers:
+        for header in run.headers:
             size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
-            batch = view[position : position + size_bytes]
+            batch = run.view[position : position + size_bytes]
             self._write(header, size_bytes, header.base_offset, header.partition_leader_epoch, batch)
             if header.producer_id >= 0:
-                self._note_replicated(header, view, position)
+                self._note_replicated(header, run.view, position)
             if self.durability.unflushed >= self.settings.flush_messages:
                 self.durability.attempt(self.flush)
             position += size_bytes
@@ -319,11 +302,6 @@ class PartitionLog:
             self.producers.note(header, header.base_offset, stored_control_of(batch, header))
         else:
             self.producers.append(header, header.base_offset)
-
-    def _starts_inside(self, header: BatchHeader) -> bool:
-        """Check whether an empty log must start inside a batch because the records before were deleted."""
-        start_offset = self.log_start_offset
-        return start_offset == self.log_end_offset and header.base_offset < start_offset <= header.last_offset
 
     def _write(
         self, header: BatchHeader, size_bytes: int, first_offset: int, leader_epoch: int, *chunks: Buffer
