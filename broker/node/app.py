@@ -22,9 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
-from anabranch.broker.config.config_changes import DEFAULT_ENTITY, read_config
 from anabranch.broker.config.effective_config import with_profile_defaults
-from anabranch.broker.config.listeners import PREFIX
 from anabranch.broker.coordinators.runtime.failpoints import crashing_at
 from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.broker.dispatch.services import Services
@@ -36,9 +34,9 @@ from anabranch.broker.network.server import Server
 from anabranch.broker.node.assembly import assemble
 from anabranch.broker.node.meta_properties import claim_directories
 from anabranch.broker.node.node_clock import NodeClock
+from anabranch.broker.node.node_configs import NodeConfigs
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.broker.tasks.supervised_task import supervised_task
-from anabranch.broker.telemetry.client_metrics_configs import FOLDER
 from anabranch.controller.zk.session import ConnectionLoss, NoServerListens, SessionEvent, SessionExpired, ZkError
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from anabranch.protocol.errors import ErrorCode
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
     from anabranch.broker.authentication.scram_credential_cache import ScramCredentials
     from anabranch.broker.authorization.peer import Peer
     from anabranch.broker.credentials.delegation_tokens import Tokens
-    from anabranch.broker.quotas.client_quotas import ClientQuotas
-    from anabranch.broker.quotas.quota_configs import QuotaWatch
     from anabranch.broker.storage.files import Files
     from anabranch.controller.controller import Controller
     from anabranch.controller.runner import ControllerEvent
@@ -60,7 +56,6 @@ log: Final = logging.getLogger(__name__)
 
 RENEWAL_PAUSE_S: Final = 0.5
 STEP_S: Final = 5.0
-KEY_STORE: Final = "ssl.keystore."
 CONTROLLED_SHUTDOWN_S: Final = 15.0
 Connect = Callable[[], Awaitable["ZkSession"]]
 
@@ -96,7 +91,7 @@ class Node:
         self._on_controller_event: list[Callable[[ControllerEvent], None]] = []
         self._on_joined: list[Callable[[ZkSession], Awaitable[None]]] = []
         self._attachment: ClusterMembership
-        self._quota_watch: QuotaWatch | None = None
+        self._configs: NodeConfigs
         self._credentials: ScramCredentials | None = None
         self._tokens: Tokens | None = None
         self._protections: Mapping[str, ListenerSecurity] = {}
@@ -153,10 +148,17 @@ class Node:
             for protection in protections.values():
                 await protection.start(self._give_up)
             self.services = self._assemble(session, cluster_id)
-            self.services.dynamic.trials.append(self._try_key_stores)
             requires_login = bool(protections) or self.services.authorizer is not None
             self.server = Server(self.settings, Dispatcher(self.services), protections, is_open=not requires_login)
             self.server.on_gone = self._connection_gone
+            self._configs = NodeConfigs(
+                self.services,
+                self.server,
+                protections,
+                self._credentials,
+                apply_settings=self._apply_settings,
+                give_up=self._give_up,
+            )
             await self.server.start()
         except BaseException:
             await session.close()
@@ -191,12 +193,7 @@ class Node:
             await self._give_time_to(services.controller.stop(), "controller resignation")
         for protection in self._protections.values():
             await protection.stop()
-        await services.config_changes.stop()
-        if services.acls is not None:
-            await services.acls.stop()
-        if self._tokens is not None:
-            await self._tokens.stop()
-        await services.features.stop()
+        await self._configs.stop()
         await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
         await services.controller_link.close()
         if services.broker is not None:
@@ -262,14 +259,6 @@ class Node:
             tokens=self._tokens,
         )
         services.features.too_old = self._too_old
-        services.config_changes.on_change("brokers", self._broker_config_changed)
-        services.config_changes.on_change("users", self._user_changed)
-        if services.throttling is not None:
-            self._watch_quotas(services, services.throttling.quotas)
-        if services.broker is not None and services.has_group_configs:
-            services.config_changes.on_change("groups", services.broker.group_configs.reload_group)
-        if services.broker is not None and services.has_client_metrics:
-            services.config_changes.on_change(FOLDER, services.broker.client_metrics.reload_subscription)
         return services
 
     def _protect(self) -> Mapping[str, ListenerSecurity]:
@@ -286,26 +275,12 @@ class Node:
         self.settings = dataclasses.replace(self.settings, security=inter_broker_security(self.settings))
         return found
 
-    async def _user_changed(self, name: str) -> None:
-        """Reload a changed user's quotas and SCRAM credentials."""
-        if self._quota_watch is not None:
-            await self._quota_watch.load()
-        if self._credentials is not None:
-            await self._credentials.on_change(self.services.session, name)
-
-    def _watch_quotas(self, services: Services, quotas: ClientQuotas) -> None:
-        from anabranch.broker.quotas.quota_configs import QuotaWatch
-
-        self._quota_watch = QuotaWatch(quotas, lambda: self.server.connection_quotas, lambda: services.session)
-        for entity_type in ("clients", "ips"):
-            services.config_changes.on_change(entity_type, self._quota_watch.load)
-
     async def _join(self, session: ZkSession) -> None:
         """Register, and become a controller candidate, under this session. Raises `SessionExpired`."""
         services = self.services
         self._attachment.session = session
         session.on_session(lambda event: self._on_session(session, event))
-        await self._take_up_configs(session)
+        await self._configs.load(session)
         self.server.open()
         if self.settings.is_broker:
             settings = self.settings.bound(self.server.ports)
@@ -365,75 +340,6 @@ class Node:
     def _give_up(self, reason: Exception) -> None:
         if not self.failed.done():
             self.failed.set_exception(reason)
-
-    # --- configuration
-
-    async def _take_up_configs(self, session: ZkSession) -> None:
-        """Watch configurations under a new session, then read all: changes between sessions send no notification."""
-        services = self.services
-        if services.acls is not None:
-            await services.acls.watch(session)
-        await services.config_changes.watch(session)
-        changed = services.dynamic.update(
-            default=await read_config(session, f"brokers/{DEFAULT_ENTITY}"),
-            own=await read_config(session, f"brokers/{self.settings.node_id}"),
-        )
-        if changed:
-            self._apply_settings()
-        self._reload_key_stores()
-        await services.topic_configs.reload()
-        if services.broker is not None and services.has_group_configs:
-            await services.broker.group_configs.load()
-        if services.broker is not None and services.has_client_metrics:
-            await services.broker.client_metrics.load()
-        if self._quota_watch is not None:
-            await self._quota_watch.load()
-        if self._credentials is not None:
-            await self._credentials.load(session)
-        if self._tokens is not None:
-            await self._tokens.watch(session, self._is_controller, self._give_up)
-        await services.features.watch(session)
-
-    def _is_controller(self) -> bool:
-        controller = self.services.controller
-        return controller is not None and controller.active
-
-    async def _broker_config_changed(self, name: str) -> None:
-        """Apply a changed configuration, if it is this broker's or the default of all brokers."""
-        services = self.services
-        if name not in (DEFAULT_ENTITY, str(self.settings.node_id)):
-            return
-        layer = "default" if name == DEFAULT_ENTITY else "own"
-        if services.dynamic.update(**{layer: await read_config(services.session, f"brokers/{name}")}):
-            self._apply_settings()
-        self._reload_key_stores()
-
-    def _reload_key_stores(self) -> None:
-        """Reload the key stores that this broker's dynamic configuration names, even if their properties are equal."""
-
-        def reload(protection: ListenerSecurity, given: Mapping[str, str]) -> None:
-            listener = protection.listener.name
-            try:
-                protection.reload(given)
-            except ConfigError as error:  # the file has changed since the change was tried
-                log.error("listener %s keeps its previous certificate: %s", listener, error)
-            else:
-                log.info("listener %s reloaded its key store", listener)
-
-        self._with_key_stores(self.services.dynamic.own, reload)
-
-    def _try_key_stores(self, own: Mapping[str, str]) -> None:
-        """Raise ConfigError for unreadable key stores."""
-        self._with_key_stores(own, lambda protection, given: protection.check(given))
-
-    def _with_key_stores(
-        self, own: Mapping[str, str], act: Callable[[ListenerSecurity, Mapping[str, str]], None]
-    ) -> None:
-        """Call `act(security, all its properties)` for each TLS listener whose key store is among these properties."""
-        for listener, protection in self._protections.items():
-            prefix = f"{PREFIX}{listener.lower()}.{KEY_STORE}"
-            if protection.tls is not None and any(name.startswith(prefix) for name in own):
-                act(protection, {**self.settings.given, **own})
 
     def _apply_settings(self) -> None:
         services = self.services

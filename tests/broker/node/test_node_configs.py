@@ -1,0 +1,83 @@
+"""A node takes up changed key stores.
+
+The tests of `tests/broker/config`, `quotas` and `telemetry` change the other configurations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch import Admin
+from anabranch.clients.authentication import AuthenticationFailed
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.authentication.test_listener_security import arguments_of, one_broker, principal_of
+from tests.secured.certificates import files
+
+
+async def test_reloaded_keystore_is_used_from_the_next_handshake(caplog: pytest.LogCaptureFixture) -> None:
+    """As with kafka-configs: the same location again, or another one."""
+    store = files().identity("reloaded", hosts=("127.0.0.1",))
+    location = {"listener.name.ssl.ssl.keystore.location": str(store)}
+    async with (
+        one_broker("SSL", **{"ssl.keystore.location": str(store)}) as cluster,
+        Admin(cluster.bootstrap_servers, **arguments_of("SSL")) as admin,
+    ):
+        files().identity("reloaded", hosts=("kafka.example",))
+        assert await principal_of(cluster, arguments_of("SSL")), "nobody has said that it is another one"
+        await admin.alter_configs(broker=1, changes=location)
+
+        async def refused() -> bool:
+            try:
+                await principal_of(cluster, arguments_of("SSL"))
+            except AuthenticationFailed as error:
+                return "IP address mismatch" in str(error)
+            return False
+
+        async with asyncio.timeout(20):
+            while not await refused():
+                pass
+        assert await admin.list_topics() == [], "connections that are open stay"
+        files().identity("reloaded", hosts=("127.0.0.1",))
+        await admin.alter_configs(broker=1, changes=location)
+        async with asyncio.timeout(20):
+            while await refused():
+                pass
+        files().identity("reloaded", hosts=("kafka.example",))
+        await admin.alter_configs(broker=1, changes=location)
+        async with asyncio.timeout(20):
+            while not await refused():
+                pass
+        other = files().identity("reloaded-too", hosts=("127.0.0.1",))
+        await admin.alter_configs(broker=1, changes={"listener.name.ssl.ssl.keystore.location": str(other)})
+        async with asyncio.timeout(20):
+            while await refused():
+                pass
+        store.write_text("nothing")
+        for nonsense in (location, {"listener.name.ssl.ssl.keystore.location": "/nowhere"}):
+            with pytest.raises(KafkaError, match=r"listener SSL: .*(no private key|/nowhere)") as refused:
+                await admin.alter_configs(broker=1, changes=nonsense)
+            assert refused.value.code == ErrorCode.INVALID_REQUEST
+        other.write_text("nothing")  # after the change that named it was tried
+        cluster.nodes[1]._configs._reload_key_stores()
+        assert "listener SSL keeps its previous certificate" in caplog.text
+        assert await principal_of(cluster, arguments_of("SSL"))
+
+
+async def test_keystore_and_its_password_can_be_changed_dynamically() -> None:
+    issued = files().issue("sealed", hosts=("127.0.0.1",))
+    names = ("type", "location", "password")
+
+    def sealed(password: str) -> dict[str, str]:
+        path = files().write(f"{password}.p12", issued.store(password))
+        return dict(zip(names, ("PKCS12", str(path), password), strict=True))
+
+    first = {f"ssl.keystore.{name}": value for name, value in sealed("first").items()}
+    async with one_broker("SSL", **first) as cluster, Admin(cluster.bootstrap_servers, **arguments_of("SSL")) as admin:
+        later = {f"listener.name.ssl.ssl.keystore.{name}": value for name, value in sealed("later").items()}
+        with pytest.raises(KafkaError, match="not read with this password") as refused:
+            await admin.alter_configs(broker=1, changes={**later, "listener.name.ssl.ssl.keystore.password": "guessed"})
+        assert "guessed" not in str(refused.value)
+        await admin.alter_configs(broker=1, changes=later)
+        assert await principal_of(cluster, arguments_of("SSL"))
