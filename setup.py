@@ -22,6 +22,7 @@ HOT: Final = (
     "protocol/codec",
     "protocol/connection",
     "protocol/framing",
+    "protocol/records/alike_records",
     "protocol/records/batch",
     "protocol/records/batch_builder",
     "protocol/records/compression",

@@ -6,8 +6,8 @@ exactly the bytes that it declares, there are as many as declared, and nothing f
 than Kafka, which accepts a null that is not written as -1, a header's name that is not UTF-8, and a wrong record length
 in a compressed batch.
 
-Batches of similar records, as nearly all are, need one read for all fields before a key; others are read field by
-field, and unusual ones by the functions that report errors.
+Records that are alike need one read for all fields before a key (`alike_records`); others are read field by field, and
+unusual ones by the functions that report errors.
 
 It proceeds in steps, between which a broker can do other work, and returns all facts that rules about single records
 need: a caller that has to know which records break one asks `iter_outlines`. Reference: `DefaultRecord.readFrom`,
@@ -17,12 +17,11 @@ need: a caller that has to know which records break one asks `iter_outlines`. Re
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator
-from itertools import chain
+from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
 from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.alike_records import ONE_BYTE, TWO_BYTES, walk_alike
 from anabranch.protocol.records.batch import Buffer
 from anabranch.protocol.varint import decode_varint, decode_varlong
 
@@ -38,24 +37,6 @@ _QUICK_RECORDS: Final = 1 << 27
 _ALIKE_RECORDS_MIN: Final = 32
 """How many consecutive records must be alike for the fast path. After a failed attempt, twice as many as the last time
 are read one by one before the next."""
-
-_ONE_BYTE: Final = 64
-_TWO_BYTES: Final = 8192
-"""The first lengths and deltas that exceed one byte, and two."""
-
-
-# A number as zigzag writes it in one or two bytes, read as an integer whose low byte comes first, is here its code.
-_HIGH_BYTES: Final = range(1, 128)
-"""Each follows 64 low ones, whose flag announces it."""
-_CODES: Final = [*range(0, 128, 2), *chain.from_iterable(range(h << 8 | 128, h + 1 << 8, 2) for h in _HIGH_BYTES)]
-_VALUE_CODES: Final = [*[-1] * _ONE_BYTE, *_CODES[_ONE_BYTE:], *[-1] * 128]
-"""Length -> its code of two bytes; -1 where it has another size. A record that is too short for its key leaves a length
-below zero to its value, which counts from the end of the list."""
-_RECORD_SIZES: Final = [-1] * (1 << 15)
-"""Code of two bytes -> how many bytes a record has that begins with it, these two included."""
-for _high in _HIGH_BYTES:
-    _RECORD_SIZES[_high << 8 | 128 : _high + 1 << 8 : 2] = range(_high * 64 + 2, _high * 64 + 66)
-_TWO: Final = struct.Struct("<H")
 
 
 class Walked(NamedTuple):
@@ -137,7 +118,7 @@ def iter_walk(content: Buffer, count: int, budget: WalkBudget | None = None) -> 
         following, reached, latest, keyless, headers = walk_on(
             piece, position - base, end - base, index, last, budget.left
         )
-        if reached == index and base < position and end - position < _TWO_BYTES and end < size_bytes:
+        if reached == index and base < position and end - position < TWO_BYTES and end < size_bytes:
             end = position  # the rest of the record may be in the next piece
             continue
         if reached > index:
@@ -167,35 +148,6 @@ def iter_outlines(content: Buffer, count: int) -> Iterator[Outline]:
         yield outline
 
 
-class _Shape(NamedTuple):
-    """The sizes of the fields before the keys, and the required bits in them."""
-
-    head: Callable[[bytes, int], tuple[int, int, int, int]]
-    """Reads size, timestamp delta, offset delta and the key's length at a position."""
-    head_bytes: int
-    time_bits: int
-    time_mask: int
-    """Of the timestamp delta: whether a second byte follows, and the sign."""
-    key_bits: int
-    key_mask: int
-    """Of the key's length: one byte and not negative, or -1 for no key."""
-
-
-_SHAPES: Final = {
-    (size, time, offset, keyless): _Shape(
-        struct.Struct("<" + "xBH"[size] + "x" + "xBH"[time] + "xBH"[offset] + "B").unpack_from,
-        size + 1 + time + offset + 1,
-        *((0, 0x81) if time == 1 else (0x80, 0x8081)),
-        *((1, 0xFF) if keyless else (0, 0x81)),
-    )
-    for size in (1, 2)
-    for time in (1, 2)
-    for offset in (1, 2)
-    for keyless in (False, True)
-}
-"""By the bytes of size, timestamp delta and offset delta, and by whether there are no keys."""
-
-
 class _Quick:
     """Walks over common records, with the method that worked for those before them."""
 
@@ -213,15 +165,15 @@ class _Quick:
 
         It stops at `last` or before an unusual record, which may be the first one: that is left to the caller.
         """
-        if first >= _TWO_BYTES:
+        if first >= TWO_BYTES:
             return _walk_common(data, position, end, first, min(last, _QUICK_RECORDS), headers_max)
         if first >= self._alike_from:
-            walked = _walk_alike(data, position, first, last)
+            walked = walk_alike(data, position, first, last)
             reached = walked[1]
-            if reached in (last, _ONE_BYTE) or reached - first >= _ALIKE_RECORDS_MIN:
+            if reached in (last, ONE_BYTE) or reached - first >= _ALIKE_RECORDS_MIN:
                 return walked
             many = first - self._alike_from >= _ALIKE_RECORDS_MIN
-            if reached == first and many and end - position < _TWO_BYTES:
+            if reached == first and many and end - position < TWO_BYTES:
                 # It may only continue in the next piece.
                 return _walk_common(data, position, end, first, last, headers_max)
             self._pause = _ALIKE_RECORDS_MIN if many else self._pause * 2
@@ -230,72 +182,6 @@ class _Quick:
                 return walked
         last = min(last, self._alike_from)
         return _walk_common(data, position, end, first, last, headers_max)
-
-
-def _walk_alike(data: bytes, position: int, first: int, last: int) -> tuple[int, int, int, bool, int]:
-    """Walk over records with the first one's shape, so that one read covers all fields before their keys.
-
-    No headers, keys of less than 64 bytes, and less than 8 KB in all: most batches consist of such records. Returns the
-    same as `_walk_common`.
-    """
-    try:
-        size = 1 if data[position] < 128 else 2
-        time = 1 if data[position + size + 1] < 128 else 2
-        offset = 1 if first < _ONE_BYTE else 2
-        keyless = data[position + size + 1 + time + offset] == 1
-    except IndexError:
-        return position, first, 0, False, 0
-    codes = _CODES[first : min(last, _ONE_BYTE) if first < _ONE_BYTE else last]
-    walk = _walk_short if size == 1 else _walk_long
-    position, walked, latest = walk(data, position, codes, _SHAPES[size, time, offset, keyless])
-    return position, first + walked, (latest & 127 | latest >> 8 << 7) >> 1, keyless, 0
-
-
-def _walk_short(data: bytes, position: int, codes: list[int], shape: _Shape) -> tuple[int, int, int]:
-    """Walk over records of less than 64 bytes with these offset deltas: return the end, the count, the latest time."""
-    head, head_bytes, time_bits, time_mask, key_bits, key_mask = shape
-    latest = expected = 0
-    try:
-        for expected in codes:
-            size, time, offset, key = head(data, position)
-            if offset != expected or (time ^ time_bits) & time_mask or (key ^ key_bits) & key_mask or size & 0x81:
-                break
-            at = position + head_bytes + (key >> 1)
-            following = position + 1 + (size >> 1)
-            if data[at] != (following - at - 2) << 1 or data[following - 1]:
-                break
-            position = following
-            if time > latest:
-                latest = time
-        else:
-            return position, len(codes), latest
-    except (IndexError, struct.error):
-        pass
-    return position, bisect_left(codes, expected), latest
-
-
-def _walk_long(data: bytes, position: int, codes: list[int], shape: _Shape) -> tuple[int, int, int]:
-    """Walk over records of 64 bytes and more, with values of 64 bytes and more."""
-    head, head_bytes, time_bits, time_mask, key_bits, key_mask = shape
-    two, sizes, values = _TWO.unpack_from, _RECORD_SIZES, _VALUE_CODES
-    latest = expected = 0
-    try:
-        for expected in codes:
-            size, time, offset, key = head(data, position)
-            if offset != expected or (time ^ time_bits) & time_mask or (key ^ key_bits) & key_mask:
-                break
-            at = position + head_bytes + (key >> 1)
-            following = position + sizes[size]
-            if two(data, at)[0] != values[following - at - 3] or data[following - 1]:
-                break
-            position = following
-            if time > latest:
-                latest = time
-        else:
-            return position, len(codes), latest
-    except (IndexError, struct.error):
-        pass
-    return position, bisect_left(codes, expected), latest
 
 
 def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would cost as much as a field
