@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import uvloop
 
+from anabranch.clock.loop import ClockLoop
+
 LOOKS: Final = 200
 """Of so many looks for garbage one goes through everything, the others through what is new."""
 _looks = itertools.count(1)
@@ -104,9 +106,14 @@ class StrictUvloop(Strict, uvloop.Loop):
     """A loop of another make."""
 
 
+class StrictClockLoop(Strict, ClockLoop):
+    """The loop of a cluster whose clock can be stopped and moved."""
+
+
 LOOPS: Final[dict[str, Callable[[], asyncio.AbstractEventLoop]]] = {
     "asyncio": StrictLoop,
     "hasty": HastyLoop,
     "uvloop": StrictUvloop,
+    "clock": StrictClockLoop,
 }
 """By the names that `pytest.mark.asyncio(loop_factories=[...])` takes."""

@@ -10,21 +10,19 @@ from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from tests.sim import loop
 from tests.sim.files import DiskView, SimDisk
 from tests.sim.loop import Process, ProcessKilled, SimulationStuck
-from tests.sim.world import World
+from tests.sim.world import World, simulated
 
 # --- the loop
 
 
-def test_time_jumps_and_equal_timers_keep_order() -> None:
-    async def story(world: World) -> None:
-        order: list[int] = []
-        for number in range(20):
-            world.loop.call_at(3600.0, order.append, number)
-        await asyncio.sleep(7200)
-        assert order == list(range(20)), "asyncio's own heap swaps equal deadlines"
-        assert world.loop.time() == 7200
-
-    World().run(story)
+@simulated
+async def test_time_jumps_and_equal_timers_keep_order(world: World) -> None:
+    order: list[int] = []
+    for number in range(20):
+        world.loop.call_at(3600.0, order.append, number)
+    await asyncio.sleep(7200)
+    assert order == list(range(20)), "asyncio's own heap swaps equal deadlines"
+    assert world.loop.time() == 7200
 
 
 def test_callbacks_keep_order_and_tasks_do_not() -> None:
@@ -130,12 +128,10 @@ def test_unhandled_exception_fails_the_run() -> None:
     assert "ZeroDivisionError" in world.loop.failures[0]
 
 
-def test_threads_are_refused() -> None:
-    async def story(world: World) -> None:
-        with pytest.raises(NotImplementedError):
-            await asyncio.to_thread(print)
-
-    World().run(story)
+@simulated
+async def test_threads_are_refused(world: World) -> None:
+    with pytest.raises(NotImplementedError):
+        await asyncio.to_thread(print)
 
 
 # --- the disk
@@ -222,103 +218,95 @@ def test_dead_process_does_not_write_to_its_disk() -> None:
 # --- ZooKeeper
 
 
-def test_delayed_watch_still_precedes_new_data() -> None:
-    async def story(world: World) -> None:
-        world.zookeeper.watch_delay_ms = 1000
-        events: list[str] = []
+@simulated
+async def test_delayed_watch_still_precedes_new_data(world: World) -> None:
+    world.zookeeper.watch_delay_ms = 1000
+    events: list[str] = []
 
-        async def watcher() -> None:
-            session = await world.zookeeper.connect(60000)
-            await session.create("/a", b"old")
-            await session.get("/a", lambda event: events.append("watch"))
-            while (await session.get("/a"))[0] == b"old":
-                await asyncio.sleep(0.01)
-            events.append("data")
+    async def watcher() -> None:
+        session = await world.zookeeper.connect(60000)
+        await session.create("/a", b"old")
+        await session.get("/a", lambda event: events.append("watch"))
+        while (await session.get("/a"))[0] == b"old":
+            await asyncio.sleep(0.01)
+        events.append("data")
 
-        async def writer() -> None:
-            session = await world.zookeeper.connect(60000)
-            await asyncio.sleep(0.5)
-            await session.set("/a", b"new")
+    async def writer() -> None:
+        session = await world.zookeeper.connect(60000)
+        await asyncio.sleep(0.5)
+        await session.set("/a", b"new")
 
-        task = world.loop.spawn(world.client, watcher())
-        world.loop.spawn(world.server, writer())
-        await task
-        assert events == ["watch", "data"]
-
-    World().run(story)
+    task = world.loop.spawn(world.client, watcher())
+    world.loop.spawn(world.server, writer())
+    await task
+    assert events == ["watch", "data"]
 
 
-def test_executed_request_may_lose_its_response() -> None:
-    async def story(world: World) -> None:
-        async def create() -> str:
-            session = await world.zookeeper.connect(60000)
-            try:
-                await session.create("/a")
-            except ConnectionLoss:
-                return "lost"
-            return "answered"
+@simulated
+async def test_executed_request_may_lose_its_response(world: World) -> None:
+    async def create() -> str:
+        session = await world.zookeeper.connect(60000)
+        try:
+            await session.create("/a")
+        except ConnectionLoss:
+            return "lost"
+        return "answered"
 
-        outcomes = []
-        for _ in range(40):
-            if world.zookeeper.tree.nodes.pop("/a", None) is not None:
-                world.zookeeper.tree.nodes["/"].children.remove("a")
-            task = world.loop.spawn(world.client, create())
-            await asyncio.sleep(0.002 + world.rng.random() * 0.006)
-            world.zookeeper.cut("client")
-            await asyncio.sleep(0.1)
-            world.zookeeper.mend("client")
-            if task.done():
-                outcomes.append((task.result(), "/a" in world.zookeeper.tree.nodes))
-            else:
-                task.cancel()
-        assert ("lost", True) in outcomes
-        assert ("answered", True) in outcomes
-
-    World().run(story)
-
-
-def test_thawed_client_learns_of_expired_session_and_lost_watches() -> None:
-    async def story(world: World) -> None:
-        received: list[str] = []
-
-        async def client() -> None:
-            session = await world.zookeeper.connect(1000)
-            session.on_session(lambda event: received.append(event.value))
-            await session.create("/lock", ephemeral=True)
-            await session.exists("/other", lambda event: received.append(event.kind))
-            await asyncio.sleep(0.5)  # frozen here
-            with pytest.raises(SessionExpired):
-                while True:
-                    await session.exists("/lock")
-                    await asyncio.sleep(0.01)
-
-        task = world.loop.spawn(world.client, client())
+    outcomes = []
+    for _ in range(40):
+        if world.zookeeper.tree.nodes.pop("/a", None) is not None:
+            world.zookeeper.tree.nodes["/"].children.remove("a")
+        task = world.loop.spawn(world.client, create())
+        await asyncio.sleep(0.002 + world.rng.random() * 0.006)
+        world.zookeeper.cut("client")
         await asyncio.sleep(0.1)
-        world.loop.freeze(world.client)
-        world.zookeeper.host_froze(world.client)
-        await asyncio.sleep(2)
-        assert "/lock" not in world.zookeeper.tree.nodes
-        assert received == []
-        world.zookeeper.host_thawed(world.client)
-        world.loop.thaw(world.client)
-        await task
-        assert sorted(received) == ["expired", "lost", "suspended"]
-
-    World().run(story)
+        world.zookeeper.mend("client")
+        if task.done():
+            outcomes.append((task.result(), "/a" in world.zookeeper.tree.nodes))
+        else:
+            task.cancel()
+    assert ("lost", True) in outcomes
+    assert ("answered", True) in outcomes
 
 
-def test_session_of_dead_client_expires_after_its_timeout() -> None:
-    async def story(world: World) -> None:
-        async def client() -> None:
-            session = await world.zookeeper.connect(1000)
-            await session.create("/lock", ephemeral=True)
+@simulated
+async def test_thawed_client_learns_of_expired_session_and_lost_watches(world: World) -> None:
+    received: list[str] = []
 
-        await world.loop.spawn(world.client, client())
-        world.loop.kill(world.client)
-        world.zookeeper.host_died(world.client)
-        await asyncio.sleep(0.9)
-        assert "/lock" in world.zookeeper.tree.nodes
-        await asyncio.sleep(0.2)
-        assert "/lock" not in world.zookeeper.tree.nodes
+    async def client() -> None:
+        session = await world.zookeeper.connect(1000)
+        session.on_session(lambda event: received.append(event.value))
+        await session.create("/lock", ephemeral=True)
+        await session.exists("/other", lambda event: received.append(event.kind))
+        await asyncio.sleep(0.5)  # frozen here
+        with pytest.raises(SessionExpired):
+            while True:
+                await session.exists("/lock")
+                await asyncio.sleep(0.01)
 
-    World().run(story)
+    task = world.loop.spawn(world.client, client())
+    await asyncio.sleep(0.1)
+    world.loop.freeze(world.client)
+    world.zookeeper.host_froze(world.client)
+    await asyncio.sleep(2)
+    assert "/lock" not in world.zookeeper.tree.nodes
+    assert received == []
+    world.zookeeper.host_thawed(world.client)
+    world.loop.thaw(world.client)
+    await task
+    assert sorted(received) == ["expired", "lost", "suspended"]
+
+
+@simulated
+async def test_session_of_dead_client_expires_after_its_timeout(world: World) -> None:
+    async def client() -> None:
+        session = await world.zookeeper.connect(1000)
+        await session.create("/lock", ephemeral=True)
+
+    await world.loop.spawn(world.client, client())
+    world.loop.kill(world.client)
+    world.zookeeper.host_died(world.client)
+    await asyncio.sleep(0.9)
+    assert "/lock" in world.zookeeper.tree.nodes
+    await asyncio.sleep(0.2)
+    assert "/lock" not in world.zookeeper.tree.nodes

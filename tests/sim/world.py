@@ -57,3 +57,12 @@ class World:
 
     def said(self) -> bytes:
         return b"".join(one for one in self.heard if isinstance(one, bytes))
+
+
+def simulated(story: Callable[[World], Coroutine[Any, Any, Any]]) -> Callable[[], None]:
+    """Make a test of a story in a world of its own."""
+
+    def test() -> None:
+        World().run(story)
+
+    return test

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clock.cluster_clock import ClusterClock
-from anabranch.clock.loop import ClockLoop
 
-
-def on_clocks(work: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        runner.run(work)
+pytestmark = pytest.mark.asyncio(loop_factories=["clock"])
 
 
 def stopped() -> ClusterClock:
@@ -25,136 +19,113 @@ def stopped() -> ClusterClock:
     return clock
 
 
-def test_timers_fire_in_order_and_tasks_see_their_time() -> None:
-    async def main() -> None:
-        clock, rung = stopped(), []
-        start_s = clock.now_s()
+async def test_timers_fire_in_order_and_tasks_see_their_time() -> None:
+    clock, rung = stopped(), []
+    start_s = clock.now_s()
 
-        async def ticks(name: str, every_s: float) -> None:
-            while True:
-                await asyncio.sleep(every_s)
-                rung.append((name, round(asyncio.get_running_loop().time() - start_s)))
+    async def ticks(name: str, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            rung.append((name, round(asyncio.get_running_loop().time() - start_s)))
 
-        async def both() -> list[asyncio.Task[None]]:
-            return [asyncio.create_task(ticks(name, every)) for name, every in (("slow", 30), ("fast", 20))]
+    async def both() -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(ticks(name, every)) for name, every in (("slow", 30), ("fast", 20))]
 
-        tasks = await clock.run(both())
-        await clock.advance(65)
-        assert rung == [("fast", 20), ("slow", 30), ("fast", 40), ("slow", 60), ("fast", 60)]
-        await clock.advance(0)
-        assert clock.now_s() - start_s == 65
-        for task in tasks:
-            task.cancel()
-
-    on_clocks(main())
-
-
-def test_long_advance_has_at_most_a_thousand_steps() -> None:
-    async def main() -> None:
-        clock, stops = stopped(), set()
-
-        async def ticks() -> None:
-            while True:
-                await asyncio.sleep(1)
-                stops.add(clock.now_s())
-
-        task = asyncio.create_task(clock.run(ticks()))
-        await asyncio.sleep(0)
-        await clock.advance(100_000)
-        assert 900 < len(stops) <= 1000
+    tasks = await clock.run(both())
+    await clock.advance(65)
+    assert rung == [("fast", 20), ("slow", 30), ("fast", 40), ("slow", 60), ("fast", 60)]
+    await clock.advance(0)
+    assert clock.now_s() - start_s == 65
+    for task in tasks:
         task.cancel()
 
-    on_clocks(main())
+
+async def test_long_advance_has_at_most_a_thousand_steps() -> None:
+    clock, stops = stopped(), set()
+
+    async def ticks() -> None:
+        while True:
+            await asyncio.sleep(1)
+            stops.add(clock.now_s())
+
+    task = asyncio.create_task(clock.run(ticks()))
+    await asyncio.sleep(0)
+    await clock.advance(100_000)
+    assert 900 < len(stops) <= 1000
+    task.cancel()
 
 
-def test_clocks_are_independent() -> None:
-    async def main() -> None:
-        clock, other = stopped(), stopped()
-        loop = asyncio.get_running_loop()
-        before, others = loop.time(), other.now_s()
-        sleeping = asyncio.create_task(other.run(asyncio.sleep(10)))
-        await asyncio.sleep(0.001)
-        await clock.advance(3600)
-        assert loop.time() - before < 3600 and other.now_s() == others and not sleeping.done()
-        await other.advance(10)
-        await sleeping
-
-    on_clocks(main())
+async def test_clocks_are_independent() -> None:
+    clock, other = stopped(), stopped()
+    loop = asyncio.get_running_loop()
+    before, others = loop.time(), other.now_s()
+    sleeping = asyncio.create_task(other.run(asyncio.sleep(10)))
+    await asyncio.sleep(0.001)
+    await clock.advance(3600)
+    assert loop.time() - before < 3600 and other.now_s() == others and not sleeping.done()
+    await other.advance(10)
+    await sleeping
 
 
-def test_clock_runs_at_its_pace() -> None:
-    async def main() -> None:
-        clock = stopped()
-        clock.run_at(100_000)
-        start_s = clock.now_s()
-        await clock.run(asyncio.sleep(1000))
-        assert clock.now_s() - start_s >= 1000 and clock.scale == 100_000
-        clock.run_at(0)
-        stands = clock.now_s()
-        await asyncio.sleep(0.001)
-        assert clock.now_s() == stands
-
-    on_clocks(main())
+async def test_clock_runs_at_its_pace() -> None:
+    clock = stopped()
+    clock.run_at(100_000)
+    start_s = clock.now_s()
+    await clock.run(asyncio.sleep(1000))
+    assert clock.now_s() - start_s >= 1000 and clock.scale == 100_000
+    clock.run_at(0)
+    stands = clock.now_s()
+    await asyncio.sleep(0.001)
+    assert clock.now_s() == stands
 
 
-def test_wall_clock_follows_and_is_shared_with_brokers_started_later() -> None:
-    async def main() -> None:
-        clock = stopped()
+async def test_wall_clock_follows_and_is_shared_with_brokers_started_later() -> None:
+    clock = stopped()
 
-        async def day() -> int:
-            return follow_loop_ms()()
+    async def day() -> int:
+        return follow_loop_ms()()
 
-        before = await clock.run(day())
-        await clock.advance(3600)
-        assert await clock.run(day()) == clock.day_ms() == before + 3_600_000
-        assert await day() < before + 3_600_000
-
-    on_clocks(main())
+    before = await clock.run(day())
+    await clock.advance(3600)
+    assert await clock.run(day()) == clock.day_ms() == before + 3_600_000
+    assert await day() < before + 3_600_000
 
 
-def test_cancelled_advance_stops_clock_where_it_is() -> None:
-    async def main() -> None:
-        clock = stopped()
-        at = clock.now_s()
-        moving = asyncio.create_task(clock.advance(60))
-        await asyncio.sleep(0)
-        moving.cancel()
-        await asyncio.gather(moving, return_exceptions=True)
-        await asyncio.gather(clock.advance(1), clock.advance(2))
-        assert 3 <= clock.now_s() - at <= 63
-
-    on_clocks(main())
+async def test_cancelled_advance_stops_clock_where_it_is() -> None:
+    clock = stopped()
+    at = clock.now_s()
+    moving = asyncio.create_task(clock.advance(60))
+    await asyncio.sleep(0)
+    moving.cancel()
+    await asyncio.gather(moving, return_exceptions=True)
+    await asyncio.gather(clock.advance(1), clock.advance(2))
+    assert 3 <= clock.now_s() - at <= 63
 
 
-def test_cancelled_timers_are_dropped() -> None:
-    async def main() -> None:
-        clock = stopped()
+async def test_cancelled_timers_are_dropped() -> None:
+    clock = stopped()
 
-        async def many() -> None:
-            for _ in range(1000):
-                asyncio.get_running_loop().call_later(60, print).cancel()
+    async def many() -> None:
+        for _ in range(1000):
+            asyncio.get_running_loop().call_later(60, print).cancel()
 
-        await clock.run(many())
-        assert len(clock._timers) <= 101
-        await clock.advance(60)
-        assert clock._timers == [] and clock._cancelled == 0
-
-    on_clocks(main())
+    await clock.run(many())
+    assert len(clock._timers) <= 101
+    await clock.advance(60)
+    assert clock._timers == [] and clock._cancelled == 0
 
 
-def test_invalid_advances_and_paces_are_refused() -> None:
-    async def main() -> None:
-        clock = stopped()
-        for wrong in (-1, math.inf, math.nan):
-            with pytest.raises(ValueError, match="cannot move by"):
-                await clock.advance(wrong)
-            with pytest.raises(ValueError, match="0 or more"):
-                clock.run_at(wrong)
-        with pytest.raises(ValueError, match="at most 1,000,000"):
-            clock.run_at(1e300)
-
-    on_clocks(main())
+async def test_invalid_advances_and_paces_are_refused() -> None:
+    clock = stopped()
+    for wrong in (-1, math.inf, math.nan):
+        with pytest.raises(ValueError, match="cannot move by"):
+            await clock.advance(wrong)
+        with pytest.raises(ValueError, match="0 or more"):
+            clock.run_at(wrong)
+    with pytest.raises(ValueError, match="at most 1,000,000"):
+        clock.run_at(1e300)
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_plain_event_loop_has_no_cluster_clock() -> None:
     assert ClusterClock.new() is None

@@ -40,7 +40,7 @@ from anabranch.protocol.apis.write_txn_markers import (
 from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
-from tests.anabranch.clock.test_process import on_loop
+from tests.anabranch.clock.test_process import on_clock
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -162,25 +162,23 @@ async def test_controlled_shutdown_moves_leaders_before_broker_stops() -> None:
         assert stopping not in {row.leader_id for row in topic.partitions}
 
 
-def test_cancelled_start_stops_a_node_that_has_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        started: list[app.Node] = []
-        start_node = app.Node.start
+@on_clock
+async def test_cancelled_start_stops_a_node_that_has_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[app.Node] = []
+    start_node = app.Node.start
 
-        async def start(node: app.Node) -> None:
-            await start_node(node)
-            started.append(node)
-            asyncio.get_running_loop().call_soon(starting.cancel)  # runs before the cluster's own task does
+    async def start(node: app.Node) -> None:
+        await start_node(node)
+        started.append(node)
+        asyncio.get_running_loop().call_soon(starting.cancel)  # runs before the cluster's own task does
 
-        monkeypatch.setattr(app.Node, "start", start)
-        cluster = Cluster(1)
-        starting = asyncio.create_task(cluster.start())
-        with pytest.raises(asyncio.CancelledError):
-            await starting
-        await cluster.stop()
-        assert [acceptor.sockets for acceptor in started[0].server._acceptors] == [()]
-
-    on_loop(main)
+    monkeypatch.setattr(app.Node, "start", start)
+    cluster = Cluster(1)
+    starting = asyncio.create_task(cluster.start())
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await cluster.stop()
+    assert [acceptor.sockets for acceptor in started[0].server._acceptors] == [()]
 
 
 async def test_controller_failover_elects_another_broker() -> None:

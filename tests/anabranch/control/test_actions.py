@@ -9,7 +9,7 @@ import pytest
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.states import States
 from anabranch.control.wait_conditions import condition, wait
-from tests.anabranch.clock.test_process import on_loop
+from tests.anabranch.clock.test_process import on_clock
 from tests.anabranch.control.conftest import controlled, with_topic
 
 
@@ -36,19 +36,15 @@ async def test_node_is_killed_or_stopped_and_started() -> None:
         ]
 
 
-def test_start_beside_a_frozen_node_is_refused_at_once() -> None:
-    async def main() -> None:
-        async with controlled() as on, asyncio.timeout(60):
-            await on.actions.kill(2)
-            on.actions.freeze(3)
-            with pytest.raises(
-                ActionRefused, match=r"node 2 cannot become ready while node 3 is frozen; thaw it first"
-            ):
-                await on.actions.start(2)
-            on.actions.thaw(3)
-            assert (await on.actions.start(2))["running"]
-
-    on_loop(main)
+@on_clock
+async def test_start_beside_a_frozen_node_is_refused_at_once() -> None:
+    async with controlled() as on, asyncio.timeout(60):
+        await on.actions.kill(2)
+        on.actions.freeze(3)
+        with pytest.raises(ActionRefused, match=r"node 2 cannot become ready while node 3 is frozen; thaw it first"):
+            await on.actions.start(2)
+        on.actions.thaw(3)
+        assert (await on.actions.start(2))["running"]
 
 
 async def test_node_reregisters_after_session_expiry() -> None:
