@@ -17,7 +17,7 @@ from anabranch.protocol.acls import (
 from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from anabranch.protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from anabranch.protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import raise_for_error
 
 if TYPE_CHECKING:
     from anabranch.clients.network import Network
@@ -29,7 +29,7 @@ async def describe_acls(network: Network, acl_filter: AclFilter) -> list[Entry]:
     """List the entries that match a filter. Raises KafkaError."""
     request = DescribeAclsRequest(**_filter_fields(acl_filter))
     response: DescribeAclsResponse = await network.call_any(request)
-    _check(response.error_code, response.error_message)
+    raise_for_error(response.error_code, response.error_message)
     return [
         (
             _pattern(one.resource_type, one.resource_name, one.pattern_type),
@@ -45,7 +45,7 @@ async def create_acls(network: Network, entries: Sequence[Entry]) -> None:
     creations = [creation_of(entry) for entry in entries]
     response: CreateAclsResponse = await network.call_any(CreateAclsRequest(creations=creations))
     for one in response.results:
-        _check(one.error_code, one.error_message)
+        raise_for_error(one.error_code, one.error_message)
 
 
 async def delete_acls(network: Network, acl_filters: Sequence[AclFilter]) -> list[Entry]:
@@ -54,9 +54,9 @@ async def delete_acls(network: Network, acl_filters: Sequence[AclFilter]) -> lis
     response: DeleteAclsResponse = await network.call_any(DeleteAclsRequest(filters=filters))
     gone: list[Entry] = []
     for result in response.filter_results:
-        _check(result.error_code, result.error_message)
+        raise_for_error(result.error_code, result.error_message)
         for row in result.matching_acls:
-            _check(row.error_code, row.error_message)
+            raise_for_error(row.error_code, row.error_message)
             acl = Acl(row.principal, row.host, Operation(row.operation), Permission(row.permission_type))
             gone.append((_pattern(row.resource_type, row.resource_name, row.pattern_type), acl))
     return gone
@@ -95,8 +95,3 @@ def _filter_fields(acl_filter: AclFilter) -> dict[str, Any]:
 
 def _pattern(kind: int, name: str, pattern_type: int) -> ResourcePattern:
     return ResourcePattern(ResourceType(kind), name, PatternType(pattern_type))
-
-
-def _check(code: int, message: str | None) -> None:
-    if code:
-        raise KafkaError(ErrorCode(code), message or "")

@@ -23,7 +23,7 @@ from anabranch.protocol.apis.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from anabranch.protocol.apis.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError, raise_for_error
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -118,8 +118,7 @@ async def list_client_metrics(network: Network) -> list[str]:
     """List the subscriptions to client metrics. Raises KafkaError."""
     request = ListConfigResourcesRequest(resource_types=[CLIENT_METRICS])
     response: ListConfigResourcesResponse = await _ask(network, request, None)
-    if response.error_code != ErrorCode.NONE:
-        raise KafkaError(ErrorCode(response.error_code), "subscriptions to metrics of clients")
+    raise_for_error(response.error_code, "subscriptions to metrics of clients")
     return [one.resource_name for one in response.config_resources]
 
 

@@ -24,7 +24,7 @@ from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsRes
 from anabranch.protocol.apis.offset_commit import OffsetCommitResponse
 from anabranch.protocol.apis.offset_fetch import OffsetFetchResponse
 from anabranch.protocol.consumer_protocol import assigned_partitions
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError, raise_for_error
 from anabranch.protocol.topic_partition import TopicPartition
 
 CLASSIC = "classic"
@@ -106,7 +106,7 @@ async def list_all_groups(network: Network) -> list[ListedGroup]:
 
     async def of(node_id: int) -> ListGroupsResponse:
         response: ListGroupsResponse = await network.call(node_id, ListGroupsRequest())
-        _check(response.error_code, f"node {node_id}")
+        raise_for_error(response.error_code, f"node {node_id}")
         return response
 
     async def once() -> list[ListGroupsResponse]:
@@ -130,7 +130,7 @@ async def describe_group(network: Network, group_id: str) -> Group:
     (row,) = response.groups
     if row.group_state == DEAD or row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return await _describe_by_broker(network, group_id)
-    _check(row.error_code, group_id)
+    raise_for_error(row.error_code, group_id)
     members = tuple(
         Member(
             one.member_id,
@@ -166,7 +166,7 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id) from None
     (row,) = response.groups
     unknown = row.error_code == ErrorCode.UNSUPPORTED_VERSION
-    _check(ErrorCode.GROUP_ID_NOT_FOUND if unknown else row.error_code, group_id)
+    raise_for_error(ErrorCode.GROUP_ID_NOT_FOUND if unknown else row.error_code, group_id)
     members = tuple(
         Member(
             one.member_id,
@@ -194,7 +194,7 @@ async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartit
     """Return every committed offset of the group: partition -> the offset of the next record to read."""
     request = group_offsets.fetch_request(group_id, None)
     response: OffsetFetchResponse = await network.call_coordinator(group_id, request, group_offsets.fetch_error)
-    _check(group_offsets.fetch_error(response), group_id)
+    raise_for_error(group_offsets.fetch_error(response), group_id)
     rows = group_offsets.fetched_rows(response)
     return {partition: row.committed_offset for partition, row in rows if row.committed_offset >= 0}
 
@@ -202,7 +202,7 @@ async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartit
 async def commit_offsets(network: Network, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set the committed offsets of a group without members. Raises UNKNOWN_MEMBER_ID while it has some."""
     for partition, code in (await commit_each(network, group_id, offsets)).items():
-        _check(code, str(partition))
+        raise_for_error(code, str(partition))
 
 
 async def commit_each(
@@ -219,14 +219,8 @@ async def delete_group(network: Network, group_id: str) -> None:
     response: DeleteGroupsResponse = await network.call_coordinator(
         group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code
     )
-    _check(response.results[0].error_code, group_id)
+    raise_for_error(response.results[0].error_code, group_id)
 
 
 def _withheld(topics: Sequence[WithheldTopic]) -> dict[TopicPartition, str]:
     return {TopicPartition(topic.name, one.partition_index): one.reason for topic in topics for one in topic.partitions}
-
-
-def _check(error_code: int, about: str) -> None:
-    code = ErrorCode(error_code)
-    if code != ErrorCode.NONE:
-        raise KafkaError(code, about)

@@ -20,7 +20,7 @@ from anabranch.protocol.apis.describe_share_group_offsets import (
 from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
 from anabranch.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest, Subtopology
 from anabranch.protocol.apis.streams_group_heartbeat import TaskIds
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError, raise_for_error
 from anabranch.protocol.topic_partition import TopicPartition
 
 ABSENT: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
@@ -88,12 +88,12 @@ async def shared_offsets(network: Network, group_id: str) -> dict[TopicPartition
         group_id, DescribeShareGroupOffsetsRequest(groups=[requested]), lambda answer: answer.groups[0].error_code
     )
     (group,) = response.groups
-    _check(group.error_code, group.error_message or group_id)
+    raise_for_error(group.error_code, group.error_message or group_id)
     offsets = {}
     for topic in group.topics:
         for row in topic.partitions:
             partition = TopicPartition(topic.topic_name, row.partition_index)
-            _check(row.error_code, f"{partition}: {row.error_message}")
+            raise_for_error(row.error_code, f"{partition}: {row.error_message}")
             known = row.start_offset >= 0
             offsets[partition] = SharedFrom(
                 row.start_offset if known else None, row.lag if known and row.lag >= 0 else None
@@ -104,7 +104,7 @@ async def shared_offsets(network: Network, group_id: str) -> dict[TopicPartition
 async def _describe(network: Network, group_id: str, request: Any) -> Any:
     response = await network.call_coordinator(group_id, request, lambda answer: answer.groups[0].error_code)
     (row,) = response.groups
-    _check(row.error_code, row.error_message or group_id)
+    raise_for_error(row.error_code, row.error_message or group_id)
     return row
 
 
@@ -142,9 +142,3 @@ def _tasks(assignment: Any) -> str:
         if any(task.partitions for task in tasks)
     ]
     return ", ".join(counts)
-
-
-def _check(error_code: int, about: str) -> None:
-    code = ErrorCode(error_code)
-    if code != ErrorCode.NONE:
-        raise KafkaError(code, about)

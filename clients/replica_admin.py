@@ -38,7 +38,7 @@ from anabranch.protocol.apis.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError, raise_for_error
 from anabranch.protocol.topic_partition import TopicPartition
 
 Outcomes = dict[TopicPartition, KafkaError | None]
@@ -91,7 +91,7 @@ async def delete_records(
             result = response.topics[0].partitions[0]
             if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 network.request_refresh()
-            _raise(result.error_code, str(partition))
+            raise_for_error(result.error_code, str(partition))
             return result.low_watermark
 
         return await network.retry(once, timeout_ms=timeout_ms)
@@ -111,7 +111,7 @@ async def elect_leaders(
     response: ElectLeadersResponse = await call_controller(
         network, request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
     )
-    _raise(response.error_code, "elections")
+    raise_for_error(response.error_code, "elections")
     return {
         TopicPartition(topic.topic, row.partition_id): _refusal(row)
         for topic in response.replica_election_results
@@ -134,7 +134,7 @@ async def alter_partition_reassignments(
     response: AlterPartitionReassignmentsResponse = await call_controller(
         network, request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
     )
-    _raise(response.error_code, response.error_message or "reassignments")
+    raise_for_error(response.error_code, response.error_message or "reassignments")
     return {
         TopicPartition(topic.name, row.partition_index): _refusal(row)
         for topic in response.responses
@@ -154,7 +154,7 @@ async def list_partition_reassignments(
     response: ListPartitionReassignmentsResponse = await call_controller(
         network, request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
     )
-    _raise(response.error_code, response.error_message or "reassignments")
+    raise_for_error(response.error_code, response.error_message or "reassignments")
     return {
         TopicPartition(topic.name, row.partition_index): Reassignment(
             tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
@@ -168,10 +168,10 @@ async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
     """Return the data directories of a broker, with the logs in each. Raises KafkaError."""
     request = DescribeLogDirsRequest(topics=None)
     response: DescribeLogDirsResponse = await network.retry(lambda: network.call(broker, request))
-    _raise(response.error_code, f"log directories of broker {broker}")
+    raise_for_error(response.error_code, f"log directories of broker {broker}")
     found = []
     for result in response.results:
-        _raise(result.error_code, result.log_dir)
+        raise_for_error(result.error_code, result.log_dir)
         replicas: dict[TopicPartition, tuple[ReplicaSize, ...]] = {}
         for topic in result.topics:
             for row in topic.partitions:
@@ -209,12 +209,6 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition.partition)
     return topics
-
-
-def _raise(error_code: int, about: str) -> None:
-    code = ErrorCode(error_code)
-    if code != ErrorCode.NONE:
-        raise KafkaError(code, about)
 
 
 def _refusal(row: Any) -> KafkaError | None:

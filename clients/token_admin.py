@@ -19,7 +19,7 @@ from anabranch.protocol.apis.describe_delegation_token import (
 )
 from anabranch.protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest
 from anabranch.protocol.apis.renew_delegation_token import RenewDelegationTokenRequest
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import raise_for_error
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def create_token(
             max_lifetime_ms=max_lifetime_ms,
         )
     )
-    _check(response.error_code)
+    raise_for_error(response.error_code)
     owner = f"{response.principal_type}:{response.principal_name}"
     requester_name = response.token_requester_principal_name
     return DelegationToken(
@@ -81,7 +81,7 @@ async def describe_tokens(network: Network, owners: Sequence[str] | None) -> lis
             DescribeDelegationTokenOwner(principal_type=one, principal_name=two) for one, two in map(_halves, owners)
         ]
     response: DescribeDelegationTokenResponse = await network.call_any(DescribeDelegationTokenRequest(owners=requested))
-    _check(response.error_code)
+    raise_for_error(response.error_code)
     return [
         DelegationToken(
             token_id=one.token_id,
@@ -101,7 +101,7 @@ async def renew_token(network: Network, secret: str, period_ms: int) -> int:
     """Extend a token's lifetime, and return its expiry time. Raises KafkaError."""
     hmac = base64.b64decode(secret)
     response = await network.call_any(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms))
-    _check(response.error_code)
+    raise_for_error(response.error_code)
     return int(response.expiry_timestamp_ms)
 
 
@@ -109,7 +109,7 @@ async def expire_token(network: Network, secret: str, period_ms: int) -> int:
     """Expire a token, and return its expiry time. Raises KafkaError."""
     hmac = base64.b64decode(secret)
     response = await network.call_any(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms))
-    _check(response.error_code)
+    raise_for_error(response.error_code)
     return int(response.expiry_timestamp_ms)
 
 
@@ -118,8 +118,3 @@ def _halves(principal: str) -> tuple[str, str]:
     if not (kind and colon and name):
         raise ValueError(f"{principal!r} is not a principal: write User:{principal}")
     return kind, name
-
-
-def _check(code: int) -> None:
-    if code:
-        raise KafkaError(ErrorCode(code))

@@ -22,7 +22,7 @@ from anabranch.protocol.apis.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, raise_for_error
 
 if TYPE_CHECKING:
     from anabranch.clients.network import Network
@@ -39,13 +39,11 @@ async def describe_users(network: Network, users: Sequence[str] | None) -> dict[
     response: DescribeUserScramCredentialsResponse = await network.call_any(
         DescribeUserScramCredentialsRequest(users=requested)
     )
-    if response.error_code:
-        raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
+    raise_for_error(response.error_code, response.error_message)
     names = {number: name for name, number in NUMBERS.items()}
     found = {}
     for one in response.results:
-        if one.error_code:
-            raise KafkaError(ErrorCode(one.error_code), one.error_message or one.user)
+        raise_for_error(one.error_code, one.error_message or one.user)
         found[one.user] = {names.get(info.mechanism, "?"): info.iterations for info in one.credential_infos}
     return found
 
@@ -89,5 +87,4 @@ def _first_error(response: AlterUserScramCredentialsResponse) -> int:
 async def _alter(network: Network, request: AlterUserScramCredentialsRequest) -> None:
     response: AlterUserScramCredentialsResponse = await call_controller(network, request, _first_error)
     for one in response.results:
-        if one.error_code:
-            raise KafkaError(ErrorCode(one.error_code), one.error_message or one.user)
+        raise_for_error(one.error_code, one.error_message or one.user)

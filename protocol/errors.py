@@ -236,6 +236,12 @@ class KafkaError(Exception):
         return f"{head}: {self.message}" if self.message else head
 
 
+def raise_for_error(code: int, message: str | None = "") -> None:
+    """Raise the KafkaError of a response's error code; 0 is none."""
+    if code:
+        raise KafkaError(ErrorCode(code), message or "")
+
+
 class DecodeError(Exception):
     """Bytes that cannot be decoded.
 

@@ -1,6 +1,6 @@
 import pytest
 
-from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError, hex_excerpt
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError, hex_excerpt, raise_for_error
 
 
 def test_error_table_is_complete() -> None:
@@ -47,3 +47,10 @@ def test_excerpt_shows_position_and_is_short() -> None:
     assert hex_excerpt(bytes(range(100)), 50) == "... " + bytes(range(46, 62)).hex(" ") + " ..."
     assert hex_excerpt(b"", 5) == ""
     assert hex_excerpt(b"ab", 99) == "61 62"
+
+
+def test_response_without_an_error_raises_nothing() -> None:
+    raise_for_error(0, "fine")
+    with pytest.raises(KafkaError) as raised:
+        raise_for_error(3, None)
+    assert (raised.value.code, raised.value.message) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")

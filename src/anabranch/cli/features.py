@@ -10,7 +10,7 @@ from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 from anabranch.clients.controller_calls import call_controller
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import raise_for_error
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -92,6 +92,5 @@ async def update(admin: Admin, name: str, level: int, kind: int) -> None:
         (response.error_code, response.error_message),
         *((one.error_code, one.error_message) for one in response.results),
     ]:
-        if code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(code), message or name)
+        raise_for_error(code, message or name)
     click.echo(f"{name} is {f'finalized at level {level}' if level else 'not finalized any more'}")

@@ -12,7 +12,7 @@ from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Route
 from anabranch.inspect.offset_reset import TARGETS, new_offsets, parse_target
 from anabranch.protocol.apis.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError, raise_for_error
 from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ async def get_quotas(on: ControlledCluster, request: ControlRequest) -> list[Quo
     query = DescribeClientQuotasRequest(components=[], strict=False)
     async with on.admin() as admin:
         response: DescribeClientQuotasResponse = await admin.network.call_any(query)
-    if response.error_code:
-        raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
+    raise_for_error(response.error_code, response.error_message)
     rows: list[QuotaRow] = [
         {
             "entity": {part.entity_type: part.entity_name for part in one.entity},
