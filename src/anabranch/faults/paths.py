@@ -11,8 +11,6 @@ from anabranch.protocol.suggestion import suggest
 from anabranch.protocol.wire import Kind, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from anabranch.protocol.wire import WireField
 
 Path = tuple[tuple[str, int | None], ...]
@@ -81,8 +79,3 @@ def _range(kind: Kind) -> tuple[int, int]:
         return 0, (1 << UNSIGNED_BITS[kind]) - 1
     half = 1 << BITS[kind] - 1
     return -half, half - 1
-
-
-def format_path(paths: Sequence[tuple[str, int | None]]) -> str:
-    """Format a path as text."""
-    return ".".join(name if at is None else f"{name}[{'*' if at == EACH else at}]" for name, at in paths)
