@@ -21,6 +21,7 @@ from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
 from tests.clients.cluster_log import disorders, dump
+from tests.clients.consumer.groups import make_topic
 
 
 @asynccontextmanager
@@ -31,14 +32,6 @@ async def cluster_and_admin(*, brokers: int = 3, timeout_s: float = 120) -> Asyn
         Admin(cluster.bootstrap_servers) as admin,
     ):
         yield cluster, admin
-
-
-async def topic(admin: Admin, name: str, partitions: int, replicas: int = 3, **configs: str) -> None:
-    settings = {key.replace("_", "."): value for key, value in configs.items()}
-    await admin.create_topics(
-        [NewTopic(name=name, partitions=partitions, replication_factor=replicas, configs=settings)]
-    )
-    await admin.wait_for_topic(name, replicas=replicas)
 
 
 async def judge(admin: Admin, name: str, expected: int) -> None:
@@ -70,7 +63,7 @@ async def judge(admin: Admin, name: str, expected: int) -> None:
 )
 async def test_records_are_stored(acks: str | int, compression: str | None) -> None:
     async with cluster_and_admin() as (cluster, admin):
-        await topic(admin, "t", 3)
+        await make_topic(admin, 3, "t", 3)
         async with Producer(cluster.bootstrap_servers, acks=acks, compression_type=compression, audit=True) as producer:
             receipts = [await producer.send("t", b"v" * 100, b"k%d" % (n % 10)) for n in range(500)]
             await producer.flush()
@@ -88,7 +81,7 @@ async def test_records_are_stored(acks: str | int, compression: str | None) -> N
 async def test_keys_keep_order_through_growing_and_shrinking() -> None:
     """All of R8: 50,000 records while the topic goes 4 -> 6 -> 8 -> 5."""
     async with cluster_and_admin() as (cluster, admin):
-        await topic(admin, "t", 4)
+        await make_topic(admin, 4, "t", 3)
         rng = random.Random(7)
         async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1, batch_bytes=2000) as producer:
             resizes = asyncio.create_task(resize_one_after_another(admin, producer))
@@ -126,7 +119,7 @@ async def stored(producer: Producer, count: int) -> None:
 @pytest.mark.parametrize("how", ["stop", "crash"])
 async def test_stopped_leader_loses_no_record(how: str) -> None:
     async with cluster_and_admin() as (cluster, admin):
-        await topic(admin, "t", 3, min_insync_replicas="2")
+        await make_topic(admin, 3, "t", 3, min_insync_replicas="2")
         async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1, batch_bytes=2000) as producer:
             receipts = []
             for number in range(6_000):
@@ -144,7 +137,7 @@ async def test_stopped_leader_loses_no_record(how: str) -> None:
 
 async def test_explicit_partition_is_respected_until_sealed() -> None:
     async with cluster_and_admin() as (cluster, admin):
-        await topic(admin, "t", 2)
+        await make_topic(admin, 2, "t", 3)
         async with Producer(cluster.bootstrap_servers) as producer:
             assert (await producer.send_and_wait("t", b"v", b"k", partition=1)).partition == 1
             assert await producer.partitions_for("t") == (0, 1)
@@ -169,7 +162,7 @@ async def test_records_for_partition_removed_before_metadata_update_move_if_refu
         lambda self, *args, **given: real(self, *args, **{**given, "drained_check_interval_ms": 50}),
     )
     async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await topic(admin, "t", 2, 1)
+        await make_topic(admin, 2, "t", 1)
         of_the_retiring = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 2 == 1)
         given_up_ms = 1500 if doubtful else 60_000
         async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=given_up_ms) as producer:
@@ -189,7 +182,7 @@ async def test_records_for_partition_removed_before_metadata_update_move_if_refu
 
 async def test_unordered_topics_grow_as_in_kafka() -> None:
     async with cluster_and_admin() as (cluster, admin):
-        await topic(admin, "t", 4, enable_ordered_delivery="false")
+        await make_topic(admin, 4, "t", 3, enable_ordered_delivery="false")
         async with Producer(cluster.bootstrap_servers, partitioner="modulo") as producer:
             before = {n: (await producer.send_and_wait("t", b"v", b"%d" % n)).partition for n in range(40)}
             await admin.create_partitions("t", 6)
@@ -205,7 +198,7 @@ async def test_unordered_topics_grow_as_in_kafka() -> None:
 
 async def test_refusals_reach_the_application() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await topic(admin, "t", 1, 1, max_message_bytes="1000")
+        await make_topic(admin, 1, "t", 1, max_message_bytes="1000")
         async with Producer(cluster.bootstrap_servers) as producer:
             with pytest.raises(KafkaError) as refused:
                 await producer.send_and_wait("t", b"x" * 2000)
@@ -225,7 +218,7 @@ async def test_topic_is_created_on_first_use() -> None:
 
 async def test_sending_waits_while_the_buffer_is_full() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await topic(admin, "t", 1, 1)
+        await make_topic(admin, 1, "t", 1)
         async with Producer(cluster.bootstrap_servers, buffer_bytes=5_000, linger_ms=1000) as producer:
             sends = [producer.send("t", b"x" * 500) for _ in range(100)]
             receipts = await asyncio.gather(*sends)
@@ -237,7 +230,7 @@ async def test_sending_waits_while_the_buffer_is_full() -> None:
 
 async def test_send_fails_after_max_block_ms() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await topic(admin, "t", 1, 1)
+        await make_topic(admin, 1, "t", 1)
         async with Producer(cluster.bootstrap_servers, buffer_bytes=100) as producer:
             await producer.send_and_wait("t", b"x")
             producer._config = replace(producer._config, max_block_ms=200)  # it had what time it needed until here
@@ -315,7 +308,7 @@ async def test_producer_lifecycle() -> None:
 async def test_cancelled_event_loop_does_not_wait_for_unsent_records() -> None:
     """`asyncio.run` cancels all tasks, also the producer's, before `async with` ends."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await topic(admin, "t", 1, 1)
+        await make_topic(admin, 1, "t", 1)
         started = asyncio.Event()
 
         async def application() -> None:

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from anabranch.clients.streams.join_window_store import SUFFIX_BYTES, JoinWindowStore
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[TaskDisk]:
-    disk = TaskDisk(tmp_path, ("s",))
-    yield disk
-    disk.close()
 
 
 def opened(disk: TaskDisk) -> tuple[StateStore, JoinWindowStore]:

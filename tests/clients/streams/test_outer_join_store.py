@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from anabranch.clients.streams.outer_join_store import OuterJoinStore, Unjoined
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 
 LEFT, RIGHT = True, False
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[TaskDisk]:
-    disk = TaskDisk(tmp_path, ("s",))
-    yield disk
-    disk.close()
 
 
 def opened(disk: TaskDisk, open_ms: tuple[int, int] = (10, 10)) -> tuple[StateStore, OuterJoinStore]:

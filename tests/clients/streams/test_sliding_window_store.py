@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from anabranch.clients.streams.sliding_window_store import KeptWindow, SlidingWindowStore
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.windows import SlidingWindows, Windowed
 
 TEN = SlidingWindows(10, grace_ms=5)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[TaskDisk]:
-    disk = TaskDisk(tmp_path, ("s",))
-    yield disk
-    disk.close()
 
 
 def opened(disk: TaskDisk, *, results_at_close: bool = True) -> tuple[StateStore, SlidingWindowStore]:

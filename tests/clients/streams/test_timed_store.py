@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from anabranch.clients.streams.changelog import observed_time, time_mark
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.timed_store import TimedStore
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[TaskDisk]:
-    disk = TaskDisk(tmp_path, ("s",))
-    yield disk
-    disk.close()
 
 
 class Listed(TimedStore):

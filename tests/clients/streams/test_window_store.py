@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.window_store import WindowStore
 from anabranch.clients.streams.windows import Session, SessionWindows, TimeWindows, Windowed, Windows
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[TaskDisk]:
-    disk = TaskDisk(tmp_path, ("s",))
-    yield disk
-    disk.close()
 
 
 def opened(disk: TaskDisk, windows: Windows) -> tuple[StateStore, WindowStore]:
