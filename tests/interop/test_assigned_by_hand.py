@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from anabranch import Admin, Producer
 from anabranch.clients.group_admin import describe_group
+from tests.clients.partitioners.load import resize
 
 KEYS, EACH = 20, 10
 PATIENCE_S = 120.0
@@ -100,11 +101,6 @@ async def send(servers: str, topic: str, first: int) -> None:
         for sequence, key in itertools.product(range(first, first + EACH), range(KEYS)):
             await producer.send(topic, b"%d" % sequence, b"key-%d" % key)
         await producer.flush()
-
-
-async def resize(servers: str, topic: str, count: int) -> None:
-    async with Admin(servers) as admin:
-        await admin.create_partitions(topic, count, allow_shrink=True)
 
 
 def out_of_order(handed: Iterable[Handed], where: Callable[[Handed], Any]) -> int:

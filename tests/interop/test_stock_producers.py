@@ -17,6 +17,7 @@ from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.linear_hashing import address
 from examples.stock_producer import ResizedTopic
+from tests.clients.partitioners.load import resize
 from tests.interop.other_clients import within
 
 pytestmark = [
@@ -286,7 +287,7 @@ def test_documented_example_keeps_order_and_is_accepted(anabranch_cluster: Any) 
     rounds = []
     for number, count in enumerate((BEFORE, AFTER, 7, 3)):
         if number:
-            run(resized(servers, topic, count))  # behind the producer's back
+            run(resize(servers, topic, count))  # behind the producer's back
         rounds.append(keyed(str(number), 60))
         for row in rounds[-1]:
             producer.send(row.key or b"", row.value)
@@ -299,8 +300,3 @@ def test_documented_example_keeps_order_and_is_accepted(anabranch_cluster: Any) 
     assert all(values == sorted(values) for values in by_key.values())
     assert sorted(row.value for row in got) == sorted(row.value for row in sent)
     assert {row.partition for row in got} > set(range(BEFORE)), "keys have moved"
-
-
-async def resized(servers: str, topic: str, count: int) -> None:
-    async with Admin(servers) as admin:
-        await admin.create_partitions(topic, count, allow_shrink=True)
