@@ -163,14 +163,6 @@ def test_rejoining_leader_starts_a_rebalance() -> None:
     assert drive.group.state is PREPARING
 
 
-def test_second_join_of_a_member_completes_its_first() -> None:
-    drive = Driver()
-    leader, _ = drive.stable(2)
-    first = drive.join(leader)
-    second = drive.join(leader)
-    assert drive.answers[first].error_code == ErrorCode.REBALANCE_IN_PROGRESS and second not in drive.answers
-
-
 # --- the join phase ----------------------------------------------------------------------------------------------
 
 
@@ -196,16 +188,6 @@ def test_member_that_does_not_rejoin_in_time_is_removed() -> None:
     assert drive.answers[waiting].leader == follower, "it leads now"
     assert list(drive.group.members.by_id) == [follower]
     assert drive.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_member_with_pending_join_needs_no_heartbeats() -> None:
-    drive = Driver()
-    leader, follower = drive.stable(2)
-    waiting = drive.join(follower, protocols={"range": b"new"})
-    for _ in range(5):
-        drive.heartbeat(leader)
-        drive.advance(9000)
-    assert waiting not in drive.answers and follower in drive.group.members.by_id
 
 
 def test_heartbeat_does_not_start_the_session_of_a_member_with_pending_join() -> None:
