@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.connection import Connection
 from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.host_port import format_host_port
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ class ConnectionPool:
         if link is not None and link.address == address:
             return link
         if link is not None and link.connection is not None:
-            link.connection.abort(f"node {node_id} moved to {address[0]}:{address[1]}")
+            link.connection.abort(f"node {node_id} moved to {format_host_port(*address)}")
         link = self._by_node[node_id, channel] = PooledConnection(address, channel)
         return link
 

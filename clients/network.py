@@ -365,7 +365,7 @@ class Network:
             else:
                 if self.metadata.nodes:
                     return None
-                failure = ConnectionError(f"{address[0]}:{address[1]} has no metadata of brokers yet")
+                failure = ConnectionError(f"{format_host_port(*address)} has no metadata of brokers yet")
         return failure
 
     def _address_of(self, node_id: int) -> Address | None:

@@ -1,7 +1,8 @@
 """Parses and formats HOST:PORT: an IPv6 address is in brackets, with its zone id if it has one.
 
 Every address from a user, for a client or in a log line uses these functions. Without brackets `::1:9092` is itself an
-address, so it is refused. Source: RFC 3986 (brackets), RFC 4007 (zone ids).
+address, so it is refused. So is a name that no resolver looks up: it would raise UnicodeError wherever it is used.
+Source: RFC 3986 (brackets), RFC 4007 (zone ids), RFC 1035 (names).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ipaddress
 from typing import Final
 
 PORT_MAX: Final = 65535
+LABEL_MAX: Final = 63
 LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 ADVICE: Final = "write HOST:PORT, with an IPv6 address in brackets: 127.0.0.1:9092 or [::1]:9092"
 
@@ -54,6 +56,8 @@ def parse_host(host: str, text: str = "") -> str:
     if not host.startswith("[") and not host.endswith("]"):
         if ":" in host:
             raise ValueError(f"{text!r} has an IPv6 address without brackets: {ADVICE}")
+        if host and not _is_name(host):
+            raise ValueError(f"{text!r} has a name with an empty part, or one of over {LABEL_MAX} characters: {ADVICE}")
         return host
     inner = host.removeprefix("[").removesuffix("]")
     address, percent, zone = inner.partition("%")
@@ -67,3 +71,14 @@ def _is_ipv6(address: str) -> bool:
         return isinstance(ipaddress.ip_address(address), ipaddress.IPv6Address)
     except ValueError:
         return False
+
+
+def _is_name(host: str) -> bool:
+    """Whether a resolver can look a name up, be it registered or not."""
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode()
+        except UnicodeError:
+            return False
+    labels = host.removesuffix(".").split(".")
+    return host.isprintable() and all(0 < len(label) <= LABEL_MAX for label in labels)

@@ -60,7 +60,7 @@ class _Link:
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise AuthenticationFailed(
-                f"{address[0]}:{address[1]} failed the TLS verification: {error.verify_message}"
+                f"{format_host_port(*address)} failed the TLS verification: {error.verify_message}"
             ) from None
         except BaseException:
             self.close()
@@ -199,7 +199,7 @@ class TopicReader:
         except AuthenticationFailed:
             raise
         except OSError as error:
-            raise ConnectionError(f"{address[0]}:{address[1]} did not respond: {error}") from error
+            raise ConnectionError(f"{format_host_port(*address)} did not respond: {error}") from error
 
     def _link(self, address: Address) -> _Link:
         link = self._links.get(address)

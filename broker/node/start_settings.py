@@ -30,7 +30,7 @@ from anabranch.broker.config.effective_config import with_properties
 from anabranch.broker.config.listeners import PREFIX, Listener, base_name
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.controller.zk.access import FORM, SASL, Login, login_in
-from anabranch.protocol.host_port import format_host_port
+from anabranch.protocol.host_port import bracket, format_host_port, parse_host
 
 log: Final = logging.getLogger(__name__)
 
@@ -90,8 +90,13 @@ def refuse_twice(properties: Mapping[str, str], options: Mapping[str, str]) -> N
 
 
 def check_reachable(settings: BrokerSettings) -> None:
-    """Raise ConfigError for an advertised address to which clients cannot connect."""
+    """Raise ConfigError for an advertised address to which clients cannot connect, or a host that is no name."""
     for listener in settings.listening:
+        for host in (listener.host, listener.reachable_host):
+            try:
+                parse_host(bracket(host))
+            except ValueError as error:
+                raise ConfigError(f"listener {listener.name}: {error}") from None
         if listener.reachable_host in NOWHERE:
             raise ConfigError(
                 f"clients cannot connect to {listener.reachable_host or 'no host'}: "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch.clients.config import parse_servers
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.streams.assignment_info import Host
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
@@ -94,6 +95,7 @@ class StreamsConfig:
     """The topic for dead-letter; it must exist."""
 
     def __post_init__(self) -> None:
+        parse_servers(self.bootstrap_servers)
         try:
             path_inside(str(self.state_dir), self.application_id)
         except InvalidPath:

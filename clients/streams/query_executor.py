@@ -43,6 +43,7 @@ from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology_graph import GLOBAL, Built, Subtopology
 from anabranch.clients.streams.windows import SessionWindows, SlidingWindows
+from anabranch.protocol.host_port import format_host_port
 from anabranch.protocol.suggestion import suggest
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -206,7 +207,7 @@ class QueryExecutor:
         inputs = {TopicPartition(topic, partition) for topic in part.sources}
         assigned = self._assigned()
         active, standby = (
-            [f"{host.name}:{host.port}" for host, partitions in hosted.items() if inputs.intersection(partitions)]
+            [format_host_port(*host) for host, partitions in hosted.items() if inputs.intersection(partitions)]
             for hosted in (assigned.partitions_by_host, assigned.standby_partitions_by_host)
         )
         return (active[0] if active else ""), tuple(sorted(standby))

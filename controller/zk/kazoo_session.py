@@ -24,6 +24,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE
 from anabranch.controller.zk import paths
 from anabranch.controller.zk import session as zk
 from anabranch.controller.zk.access import SASL, Access, Login, access_to
+from anabranch.controller.zk.connect_string import parse_connect_string
 from anabranch.controller.zk.kazoo_client import LoopHandler, OneSessionClient, kazoo_log
 from anabranch.controller.zk.kazoo_values import (
     ACLS,
@@ -51,6 +52,7 @@ from anabranch.controller.zk.session import (
     ZkSession,
 )
 from anabranch.controller.zk.sizes import check_multi, check_write
+from anabranch.protocol.host_port import format_host_port
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +75,9 @@ async def open_kazoo(
     `secured`: its new znodes belong to the login (`access`). Raises ConnectionLoss if no server answers within the
     connect timeout (by default the session timeout), LoginRefused if the server refuses the login.
     """
-    servers, slash, path = hosts.partition("/")
-    root = "/".join(["", *[name for name in f"{slash}{path}/{chroot}".split("/") if name]])
+    addresses, path = parse_connect_string(hosts)
+    root = "/".join(["", *[name for name in f"{path}/{chroot}".split("/") if name]])
+    servers = ",".join(format_host_port(*address) for address in addresses)
     session = KazooSession(servers, session_timeout_ms, root, login, secured=secured)
     await session.open((connect_timeout_ms or session_timeout_ms) / 1000)
     return session

@@ -13,6 +13,7 @@ from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.host_port import format_host_port
 from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ async def describe(admin: Admin, as_json: bool) -> None:
     for one in brokers:
         rack = f"  rack {one['rack']}" if one["rack"] else ""
         behind = f", {one['out_of_sync']:,} out of sync" if one["out_of_sync"] else ""
-        place = f"  broker {one['broker']} at {one['host']}:{one['port']}{rack}"
+        place = f"  broker {one['broker']} at {format_host_port(str(one['host']), str(one['port']))}{rack}"
         lines.append(f"{place}: leads {one['leads']:,} of {one['replicas']:,}{behind}")
     lines += [f"  broker {one} is down, with {holds[one]:,}, {late[one]:,} out of sync" for one in dead]
     if leads[NO_LEADER]:

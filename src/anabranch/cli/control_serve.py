@@ -33,7 +33,13 @@ Examples:
       --token-file agents.token --ca-file ca.pem --command-config client.properties        with TLS everywhere
 """,
 )
-@click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ZooKeeper of the cluster.")
+@click.option(
+    "--zookeeper",
+    required=True,
+    metavar="HOST:PORT[,...][/CHROOT]",
+    callback=shared_options.check_zookeeper,
+    help="The ZooKeeper of the cluster.",
+)
 @click.option(
     "--control", required=True, metavar="HOST:PORT", help="Serve the control plane at this address. Port 0: a free one."
 )

@@ -63,7 +63,13 @@ Examples:
 )
 @click.option("--id", "node_id", required=True, type=click.IntRange(0), help="Unique in the cluster.")
 @click.option("--roles", default="broker,controller", show_default=True, help="broker, controller, or both.")
-@click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ZooKeeper ensemble to join.")
+@click.option(
+    "--zookeeper",
+    required=True,
+    metavar="HOST:PORT[,...][/CHROOT]",
+    callback=shared_options.check_zookeeper,
+    help="The ZooKeeper ensemble to join.",
+)
 @click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to listen.")
 @click.option("--advertise", metavar="HOST[:PORT]", help="The advertised address, if it differs.")
 @click.option(

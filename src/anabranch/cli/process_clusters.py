@@ -15,6 +15,7 @@ from anabranch.cluster.cluster_settings import OPTIONS
 from anabranch.cluster.launched_agent import AgentOptions
 from anabranch.cluster.process_registry import LauncherSocket
 from anabranch.cluster.processes import ProcessCluster
+from anabranch.controller.zk.connect_string import parse_connect_string
 from anabranch.runtime.runner import StopSignal
 from anabranch.state.data_directory import BUILT_IN, LOCAL, node_command_options, refuse_other_form
 
@@ -46,8 +47,8 @@ async def serve_processes(
     settings = start_settings(BrokerSettings(host=host), {**properties, **named})
     check_reachable(settings)
     warn_of_open_doors(settings)
-    if zookeeper not in (BUILT_IN, LOCAL) and ":" not in zookeeper:
-        raise ConfigError(f"--zookeeper {zookeeper!r}: write {BUILT_IN}, {LOCAL}, or HOST:PORT of an ensemble")
+    if zookeeper not in (BUILT_IN, LOCAL):
+        _check_ensemble(zookeeper)
     if zookeeper == BUILT_IN and LOGIN in properties:
         raise ConfigError(
             f"{LOGIN} needs --zookeeper {LOCAL}, or HOST:PORT of an ensemble: the built-in ZooKeeper has no logins and "
@@ -120,3 +121,14 @@ def complain(line: str) -> None:
     """Write one line to stderr."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
+
+
+def _check_ensemble(zookeeper: str) -> None:
+    """Raise ConfigError if a text is no connect string, or an unknown word."""
+    reason = ""
+    try:
+        parse_connect_string(zookeeper)
+    except ValueError as error:
+        reason = f": {error}"
+    if reason or ":" not in zookeeper:
+        raise ConfigError(f"--zookeeper {zookeeper!r}: write {BUILT_IN}, {LOCAL}, or HOST:PORT of an ensemble{reason}")

@@ -102,6 +102,7 @@ def command(
     from anabranch.cli.node import place
     from anabranch.clients.config import parse_servers
     from anabranch.control.endpoint import make_control_endpoint
+    from anabranch.protocol.host_port import bracket, parse_host
     from anabranch.proxy.settings import ProxySettings
 
     advertised_host, advertised_port = place(advertise or "")
@@ -110,7 +111,7 @@ def command(
     try:
         settings = ProxySettings(
             upstream=parse_servers(upstream),
-            host=host,
+            host=parse_host(bracket(host)),
             port=port,
             advertised_host=advertised_host,
             advertised_port=advertised_port,

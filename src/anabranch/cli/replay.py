@@ -47,8 +47,13 @@ def command(file: str, servers: str, pace: str | None, command_config: str | Non
     differs.
     """
     from anabranch.cli.remote import SECURITY
+    from anabranch.clients.config import parse_servers
     from anabranch.journal.recording import InvalidRecording, read_recording
 
+    try:
+        parse_servers(servers)
+    except ValueError as error:
+        raise click.UsageError(f"--to: {error}") from None
     click.get_current_context().meta[SECURITY] = command_config
     try:
         recorded = read_recording(Path(file).read_bytes())

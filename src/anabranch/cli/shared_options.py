@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from anabranch.cli import completion
+from anabranch.controller.zk.connect_string import parse_connect_string
 from anabranch.runtime.runner import LOG_LEVELS
 
 BROKER_PROPERTIES: Final = click.option(
@@ -52,6 +53,15 @@ CONTROL_CA: Final = click.option(
     metavar="FILE",
     help="The PEM file of the CA that an https control plane is verified by. Default: the system's CAs.",
 )
+
+
+def check_zookeeper(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    """Return the connect string of an ensemble, with which a command starts. Raises BadParameter."""
+    try:
+        parse_connect_string(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
 
 
 def log_level(default: str) -> Callable[[Any], Any]:

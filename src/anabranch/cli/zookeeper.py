@@ -13,7 +13,7 @@ import click
 
 from anabranch.cli.node import address
 from anabranch.cli.start_errors import cannot_start
-from anabranch.protocol.host_port import format_host_port
+from anabranch.protocol.host_port import connectable, format_host_port, parse_host_port
 from anabranch.runtime.runner import StopSignal, run
 from anabranch.state.data_directory import JOURNAL, ZOOKEEPER_DATA, refuse_other_zookeeper
 
@@ -118,15 +118,13 @@ def run_built_in(host: str, port: int, data_dir: str | None) -> None:
 
 async def serve_built_in(tree: ZnodeTree, host: str, port: int) -> None:
     """Run the built-in server until a signal, or until its file cannot be written."""
-    from anabranch.cluster.zookeeper import ANYWHERE, LOOPBACK
     from anabranch.controller.zk.server.tcp_server import ZooKeeperTcpServer
 
     stop = StopSignal()
     server = ZooKeeperTcpServer(tree)
     try:
         await server.start(host, port)
-        shown = LOOPBACK if host == ANYWHERE else host
-        sys.stdout.write(f"ready zookeeper={format_host_port(shown, server.port)}\n")
+        sys.stdout.write(f"ready zookeeper={format_host_port(connectable(host), server.port)}\n")
         sys.stdout.flush()
         try:
             await stop.wait(server.wait_failed())
@@ -146,7 +144,13 @@ def quorum_of(servers: Sequence[str], server_id: int | None, data_dir: str | Non
         number = int(match["number"])
         if number in quorum:
             raise click.UsageError(f"--server {text!r}: duplicate server {number}")
-        quorum[number] = f"{match['host']}:{match['ports'] or PEER_PORTS}"
+        ports = match["ports"] or PEER_PORTS
+        try:
+            for port in ports.split(":"):
+                parse_host_port(f"{match['host']}:{port}")
+        except ValueError as error:
+            raise click.UsageError(f"--server {text!r}: {error}") from None
+        quorum[number] = f"{match['host']}:{ports}"
     if (server_id is not None) != bool(quorum) or (quorum and server_id not in quorum):
         raise click.UsageError("an ensemble needs --server for each server, and --id for this one")
     if quorum and data_dir is None:

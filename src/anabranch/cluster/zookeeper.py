@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from anabranch.clients.directory_lock import DirectoryLock
-from anabranch.protocol.host_port import format_host_port, parse_host_port
+from anabranch.protocol.host_port import connectable, format_host_port
 from anabranch.runtime.sockets import family_of
 from anabranch.runtime.stall_detection import STALL_TIMEOUT_S, Stalled, process_progress, wait_while_progressing
 from anabranch.runtime.startable import Startable
@@ -56,10 +56,11 @@ JVM_OPTIONS: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
-    "-Djava.net.preferIPv4Stack=true",
     "-Dzookeeper.jmx.log4j.disable=true",
     "-Dzookeeper.preAllocSize=1024",  # KiB; the default of 64 MiB is for disks that seek
 )
+IPV4_ALONE: Final = "-Djava.net.preferIPv4Stack=true"
+"""Otherwise a JVM binds IPv4 addresses to sockets of IPv6, which some machines do not have."""
 DIE_WITH: Final = """\
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -73,8 +74,6 @@ appender.console.name = console
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c{1}: %m%n
 """
-ANYWHERE: Final = "0.0.0.0"
-LOOPBACK: Final = "127.0.0.1"
 LOG: Final = "zookeeper.log"
 INSTEAD: Final = "or name a running ensemble with --zookeeper HOST:PORT"
 ANSWER_TIMEOUT_S: Final = 2.0
@@ -153,7 +152,7 @@ class ZooKeeperProcess(Startable):
     @property
     def hosts(self) -> str:
         """The server's connect string, "HOST:PORT"."""
-        return format_host_port(LOOPBACK if self._host == ANYWHERE else self._host, self.port)
+        return format_host_port(connectable(self._host), self.port)
 
     @property
     def data_directory(self) -> Path:
@@ -237,7 +236,7 @@ class ZooKeeperProcess(Startable):
 
     def _directory(self) -> Path:
         if self._given_dir is not None:
-            self._given_dir.mkdir(parents=True, exist_ok=True)
+            self._given_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # for SCRAM credentials and tokens
             return self._given_dir.resolve()
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="anabranch-zookeeper-", ignore_cleanup_errors=True)
@@ -268,7 +267,7 @@ class ZooKeeperProcess(Startable):
 
     async def _first_answer(self, process: subprocess.Popen[bytes]) -> int | None:
         """Wait until the server responds (None) or ends (its exit status)."""
-        while process.poll() is None and not await answers(*parse_host_port(self.hosts)):  # noqa: ASYNC110
+        while process.poll() is None and not await answers(connectable(self._host), self.port):  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
         return process.poll()
 
@@ -327,12 +326,17 @@ class LocalZooKeeper(ZooKeeperProcess):
             output.write(f"{runtime}\n")
         durable = [] if self._given_dir else ["-Dzookeeper.forceSync=no"]
         users = [f"-Djava.security.auth.login.config={self._jaas}"] if self._jaas else []
-        options = [*JVM_OPTIONS, *durable, *users, f"-Dlog4j2.configurationFile={logging}"]
+        family = [] if self._has_ipv6() else [IPV4_ALONE]
+        options = [*JVM_OPTIONS, *family, *durable, *users, f"-Dlog4j2.configurationFile={logging}"]
         return [runtime.command, *options, "-cp", jars, MAIN_CLASS, str(config)]
 
     def _working_directory(self) -> Path:
         """Return the server's directory, for what a JVM writes when it crashes."""
         return self._directory()
+
+    def _has_ipv6(self) -> bool:
+        """Whether this server, or another one of its ensemble, has an IPv6 address."""
+        return family_of(self._host) == socket.AF_INET6 or any("[" in place for place in self._quorum.values())
 
     def _config(self, directory: Path) -> str:
         settings: dict[str, object] = {

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from anabranch.cluster.link_proxy import Kind, LinkFault, Proxy
-from anabranch.protocol.host_port import format_host_port, parse_host_port
+from anabranch.controller.zk.connect_string import parse_connect_string
 
 HOST: Final = "127.0.0.1"
-DEFAULT_PORT: Final = 2181
 
 
 class ZooKeeperLinks:
@@ -26,10 +25,7 @@ class ZooKeeperLinks:
     """
 
     def __init__(self, zookeeper: str) -> None:
-        hosts, slash, chroot = zookeeper.partition("/")
-        self.servers = [_address(one.strip()) for one in hosts.split(",")]
-        """The addresses of the servers."""
-        self._suffix = f"{slash}{chroot}"
+        self.servers, self._suffix = parse_connect_string(zookeeper)
         self.names = [f"zookeeper-{number}" for number in range(1, len(self.servers) + 1)]
         """The names of the servers at the proxy."""
         self._proxy = Proxy(HOST)
@@ -84,11 +80,3 @@ class ZooKeeperLinks:
     async def close(self) -> None:
         """Reset everything and stop listening."""
         await self._proxy.close()
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Parse the address of a server; ZooKeeper's default port can be left out."""
-    try:
-        return parse_host_port(text)
-    except ValueError:
-        return parse_host_port(format_host_port(text.strip("[]"), DEFAULT_PORT))

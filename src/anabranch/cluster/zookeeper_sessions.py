@@ -15,10 +15,11 @@ import struct
 from typing import Final
 
 from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.connect_string import parse_connect_string
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.server.session_password import password_of
 from anabranch.controller.zk.session import NoNode
-from anabranch.protocol.host_port import parse_host_port
+from anabranch.protocol.host_port import format_host_port
 
 CLOSE_SESSION: Final = -11
 TIMEOUT_S: Final = 10.0
@@ -37,8 +38,8 @@ class _SessionReclaimed(Exception):
 async def expire(hosts: str, session_id: int) -> None:
     """Take the session over and close it. Raises `NoSession` if no server of `hosts` knows it."""
     problem, reclaimed = "", False
-    for server in hosts.partition("/")[0].split(",") * TRIES:
-        host, port = parse_host_port(server)
+    servers, _ = parse_connect_string(hosts)
+    for host, port in servers * TRIES:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 if await _take_over_and_close(host, port, session_id) or reclaimed:
@@ -47,7 +48,7 @@ async def expire(hosts: str, session_id: int) -> None:
         except _SessionReclaimed:
             problem, reclaimed = "the node reclaimed it each time", True  # unless only the response was lost
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            problem = f"{server}: {error!r}"
+            problem = f"{format_host_port(host, port)}: {error!r}"
     raise NoSession(f"session {session_id:#x} could not be taken over: {problem}")
 
 

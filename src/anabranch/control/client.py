@@ -378,6 +378,8 @@ class ControlClient:
             raise ConnectionError(f"cannot connect to {self._url}: {error.reason}") from None
         except TimeoutError:
             raise ConnectionError(f"no response from {self._url} within {patience_s:g} s") from None
+        except (UnicodeError, http.client.InvalidURL) as error:
+            raise ConnectionError(f"{self._url} is not a URL with HOST:PORT: {error}") from None
         except http.client.RemoteDisconnected:
             from anabranch.control.tls import PERHAPS_TLS
 

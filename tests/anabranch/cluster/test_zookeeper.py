@@ -23,6 +23,7 @@ async def test_data_and_sessions_survive_server_crash(tmp_path: Path) -> None:
     if reason is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
     async with LocalZooKeeper(data_dir=tmp_path / "zk") as server:
+        assert (tmp_path / "zk").stat().st_mode & 0o777 == 0o700, "credentials are for its user only"
         hosts, pid = server.hosts, server.pid
         zk = await open_kazoo(hosts, session_timeout_ms=40_000)
         with pytest.raises(DirectoryInUse, match=f"process {pid} \\("):

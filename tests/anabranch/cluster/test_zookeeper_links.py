@@ -80,5 +80,5 @@ async def test_connect_string_of_a_node_has_a_port_for_each_server_and_the_chroo
 
 
 async def test_server_without_a_port_has_zookeepers() -> None:
-    links = ZooKeeperLinks("one,[::1],::2,two:1")
-    assert links.servers == [("one", 2181), ("::1", 2181), ("::2", 2181), ("two", 1)]
+    links = ZooKeeperLinks("one,[::1],two:1")
+    assert links.servers == (("one", 2181), ("::1", 2181), ("two", 1))

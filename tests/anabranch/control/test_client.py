@@ -57,6 +57,9 @@ def test_errors_have_status_and_reason(control: ControlClient) -> None:
         control.ask("GET", "/v2/nodes")
     with pytest.raises(ConnectionError, match="cannot connect to"):
         ControlClient(f"http://127.0.0.1:{free_port()}").state()
+    for url in ("http://a..b:1", "http://127.0.0.1:x", f"{'x' * 64}.b:1"):
+        with pytest.raises(ConnectionError, match="is not a URL with HOST:PORT"):
+            ControlClient(url).state()
 
 
 def test_client_accepts_plain_address(control: ControlClient) -> None:

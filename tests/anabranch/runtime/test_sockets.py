@@ -21,7 +21,7 @@ import pytest
 from anabranch import Consumer, Producer
 from anabranch.cluster.in_process import Cluster
 from anabranch.cluster.node_process import NodeProcess
-from anabranch.cluster.zookeeper import LocalZooKeeper, is_free
+from anabranch.cluster.zookeeper import LocalZooKeeper, is_free, why_unavailable
 from anabranch.control.client import ControlClient
 from anabranch.control.endpoint import make_control_endpoint
 from anabranch.protocol.host_port import format_host_port
@@ -128,6 +128,21 @@ async def test_proxy_and_control_plane_on_an_ipv6_host_show_addresses_in_bracket
             assert proxy.bootstrap_servers.startswith("[::1]:")
             await exchange(proxy.bootstrap_servers)
         assert isinstance(await asyncio.to_thread(ControlClient(door.url).ask, "GET", "/v1/nodes"), list)
+
+
+@ipv6
+@pytest.mark.parametrize("kind", ["built-in", pytest.param("local", marks=pytest.mark.zookeeper)])
+@pytest.mark.parametrize("host", ["::1", "::"])
+async def test_zookeeper_on_an_ipv6_host_prints_an_address_that_nodes_reach(host: str, kind: str) -> None:
+    if kind == "local" and (reason := why_unavailable()) is not None:
+        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
+    options = ("--built-in",) if kind == "built-in" else ()
+    async with asyncio.timeout(PATIENCE_S), command("zookeeper", "--listen", f"[{host}]:0", *options) as ready:
+        servers = ready.removeprefix("ready zookeeper=")
+        assert servers.startswith("[::1]:")
+        node = ("node", "--id", "1", "--zookeeper", servers, "--listen", "[::1]:0")
+        async with command(*node) as ready:
+            await exchange(ready.partition(" listen=")[2])
 
 
 @ipv6

@@ -58,6 +58,13 @@ async def test_host_that_can_be_looked_up_is_accepted(host: str) -> None:
     await check_peers_resolve(BrokerSettings(advertised_host=host))
 
 
+@pytest.mark.parametrize("host", ["kafka..example", "a" * 64, "a\0b"])
+def test_host_that_is_no_name_is_refused(host: str) -> None:
+    for settings in (BrokerSettings(host=host), BrokerSettings(advertised_host=host)):
+        with pytest.raises(ConfigError, match=r"listener PLAINTEXT: .* has a name with an empty part"):
+            check_reachable(settings)
+
+
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> str:
     """An address at which nothing of a node listens, taken for one of another machine."""

@@ -11,7 +11,8 @@ from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
 
 
 def config(**settings: Any) -> StreamsConfig:
-    return StreamsConfig(application_id="a", bootstrap_servers="b:1", state_dir=Path("s"), **settings)
+    settings = {"bootstrap_servers": "b:1", **settings}
+    return StreamsConfig(application_id="a", state_dir=Path("s"), **settings)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,7 @@ def config(**settings: Any) -> StreamsConfig:
         ({"rebalance_protocol": "lazy"}, "eager or cooperative, not 'lazy'"),
         ({"changelog_auto_offset_reset": "latest"}, "earliest or none, not 'latest'"),
         ({"application_server": "nowhere"}, "application_server: 'nowhere' is not host:port"),
+        ({"bootstrap_servers": "nowhere"}, "bootstrap server 'nowhere' is not of the form"),
         ({"application_server": ":80"}, "application_server: ':80' is not host:port"),
         ({"processing_handler": "ignore"}, "processing_handler is one of .*'ignore'"),
         ({"deserialization_handler": "ignore"}, "deserialization_handler is one of"),

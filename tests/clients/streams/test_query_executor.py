@@ -207,19 +207,21 @@ def test_range_is_in_order_of_keys_over_all_partitions(queried: Queried) -> None
 
 def test_partitions_that_are_elsewhere_are_named_with_their_owners(queried: Queried) -> None:
     queried.add(0, changes={PLACED[0][0]: 1})
-    queried.hosts(active={"one": 1, "two": 2}, standby={"one": 2, "three": 2})
+    queried.hosts(active={"one": 1, "::1": 2}, standby={"one": 2, "three": 2})
     result = queried.executor.execute("counts", RangeQuery())
     assert [row.key for row in result.rows] == [PLACED[0][0]]
     assert [(one.partition, one.reason, one.owner) for one in result.failures] == [
         (1, FailureReason.NOT_PRESENT, "one:80"),
-        (2, FailureReason.NOT_PRESENT, "two:80"),
+        (2, FailureReason.NOT_PRESENT, "[::1]:80"),
         (3, FailureReason.NOT_PRESENT, ""),
     ]
-    with pytest.raises(QueryRefused, match="partition 2 of store counts is on the instance two:80: query that one"):
+    with pytest.raises(
+        QueryRefused, match=r"partition 2 of store counts is on the instance \[::1\]:80: query that one"
+    ):
         _ = queried.executor.execute("counts", KeyQuery(PLACED[2][0])).row
     with pytest.raises(QueryRefused, match="give each instance an application_server"):
         _ = queried.executor.execute("counts", KeyQuery(PLACED[3][0])).row
-    assert queried.executor.metadata("counts", PLACED[2][0]) == KeyMetadata(2, "two:80", ("one:80", "three:80"))
+    assert queried.executor.metadata("counts", PLACED[2][0]) == KeyMetadata(2, "[::1]:80", ("one:80", "three:80"))
     assert queried.executor.metadata("counts", PLACED[3][0]) == KeyMetadata(3, "", ())
 
 
