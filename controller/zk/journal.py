@@ -51,8 +51,18 @@ class JournaledTree(ZnodeTree):
         """Run one transaction, and append it to the file."""
         result, changes = super().transact(apply)
         changed = dict.fromkeys(change.path for change in changes if change.path is not None)
-        os.write(self._file, "".join(line(self, one) for one in changed).encode())
+        self._append("".join(line(self, one) for one in changed).encode())
         return result, changes
+
+    def _append(self, lines: bytes) -> None:
+        """Write all of the lines, or none of them and raise OSError: a full disk takes a part first."""
+        written = 0
+        try:
+            while written < len(lines):
+                written += os.write(self._file, lines[written:] if written else lines)
+        except OSError:
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise
 
     def close(self) -> None:
         """Close the file; the tree must not be changed any more."""

@@ -12,12 +12,13 @@ process: a client that comes back after a restart is told that its session has e
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar, assert_never
 
 from anabranch.controller.zk.server import jute, responses
+from anabranch.controller.zk.server.jute import MalformedRequest
 from anabranch.controller.zk.server.requests import (
     DIGEST,
     Authenticate,
@@ -60,6 +61,8 @@ T = TypeVar("T")
 
 TIMEOUT_MIN_MS: Final = 500
 TIMEOUT_MAX_MS: Final = 120_000
+MULTI_READ_BYTES_MAX: Final = 64 << 20
+"""The limit of one response to many reads: a request of 1 MB can name a large znode 60,000 times."""
 CODES: Final[dict[type[ZkError], Code]] = {
     NoNode: Code.NO_NODE,
     BadVersion: Code.BAD_VERSION,
@@ -209,7 +212,7 @@ class ZooKeeperService:
     def _read(self, connection: Watcher, request: GetData | Exists | GetChildren | GetAcl | MultiRead) -> bytes:
         match request:
             case MultiRead():
-                return responses.results_body(self._read_one(connection, one) for one in request.reads)
+                return responses.results_body(self._read_each(connection, request.reads))
             case Exists():
                 if request.watch:
                     self._watches.watch_data(request.path, connection)
@@ -229,6 +232,16 @@ class ZooKeeperService:
                 return responses.ACL + jute.stat(self.tree.node(request.path))
             case _:
                 assert_never(request)
+
+    def _read_each(self, connection: Watcher, reads: Iterable[GetData | GetChildren]) -> Iterator[bytes]:
+        """Yield the results of many reads. Raises MalformedRequest above the limit; clients read one by one then."""
+        size = 0
+        for one in reads:
+            result = self._read_one(connection, one)
+            size += len(result)
+            if size > MULTI_READ_BYTES_MAX:
+                raise MalformedRequest(f"a multiRead of over {MULTI_READ_BYTES_MAX:,} bytes")
+            yield result
 
     def _read_one(self, connection: Watcher, request: GetData | GetChildren) -> bytes:
         kind = OpCode.GET_DATA if isinstance(request, GetData) else OpCode.GET_CHILDREN

@@ -2,7 +2,7 @@
 
 Bytes are executed when the loop reads them, before timers that are due. So a process that was held for a while sees
 what its clients have sent meanwhile before it ends a session. A client that does not read what it asked for is not read
-either, and loses its session at the timeout.
+either, loses its session at the timeout, and its connection soon after.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ TICK_S: Final = 0.5
 """How late a session may end."""
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long a connection may have no session (`zookeeper.nio.sessionlessCnxnTimeout`)."""
+CLOSE_TIMEOUT_S: Final = 10.0
+"""How long a client may take to read its last responses, before they are dropped."""
 
 
 class ZooKeeperTcpServer:
@@ -69,7 +71,7 @@ class ZooKeeperTcpServer:
     def connect(self, peer: Peer, client: str, transport: asyncio.Transport) -> ServerConnection:
         """Create the connection of a peer."""
         self._peers.add(peer)
-        return ServerConnection(self._service, client, transport.write, transport.close)
+        return ServerConnection(self._service, client, transport.write, peer.close)
 
     def forget(self, peer: Peer) -> None:
         """Forget a peer whose connection is lost."""
@@ -97,14 +99,15 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, server: ZooKeeperTcpServer) -> None:
         self._server = server
+        self._closing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the connect request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         client = transport.get_extra_info("peername")  # None if the client is gone already
-        name = format_host_port(client[0], client[1]) if client else "a client"
-        self._connection = self._server.connect(self, name, transport)
+        self._client = format_host_port(client[0], client[1]) if client else "a client"
+        self._connection = self._server.connect(self, self._client, transport)
         self._impatience = asyncio.get_running_loop().call_later(CONNECT_TIMEOUT_S, self._close_without_session)
 
     def data_received(self, data: bytes) -> None:
@@ -120,6 +123,8 @@ class Peer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop its watches; its session waits for another connection."""
         self._impatience.cancel()
+        if self._closing is not None:
+            self._closing.cancel()
         self._connection.lost()
         self._server.forget(self)
 
@@ -135,9 +140,18 @@ class Peer(asyncio.Protocol):
         if not self._connection.paused:
             self._transport.resume_reading()
 
+    def close(self) -> None:
+        """Close the connection when all is sent, or after a while."""
+        self._transport.close()
+        self._closing = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self._give_up)
+
     def abort(self) -> None:
         """Reset the connection."""
         self._transport.abort()
+
+    def _give_up(self) -> None:
+        log.warning("reset the ZooKeeper connection of %s: it does not read its responses", self._client)
+        self.abort()
 
     def _close_without_session(self) -> None:
         if self._connection.session is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from anabranch.controller.zk.journal import JournaledTree
+from anabranch.controller.zk.journal import JournaledTree, read
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import BadVersion, Check, Create, Delete, Set
 from anabranch.controller.zk.tree import ZnodeTree
@@ -62,6 +64,30 @@ async def test_truncated_line_is_ignored(tmp_path: Path) -> None:
     second = MemoryZooKeeper(JournaledTree(path))
     assert set(second.tree.nodes) == {"/", "/kept"}
     close(second)
+
+
+async def test_disk_that_takes_a_part_of_a_line_keeps_the_journal_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "journal", os.write
+    free = [7, 7, 1000, 7, 0, 1000]
+
+    def nearly_full(descriptor: int, data: bytes) -> int:
+        if not (taken := free.pop(0)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[:taken])
+
+    tree = JournaledTree(path)
+    monkeypatch.setattr("anabranch.controller.zk.journal.os.write", nearly_full)
+    tree.transact(lambda: tree.create("/in-pieces", b"1", owner=0))
+    whole = path.read_bytes()
+    with pytest.raises(OSError, match="No space left"):
+        tree.transact(lambda: tree.create("/refused", b"2", owner=0))
+    assert path.read_bytes() == whole
+    tree.transact(lambda: tree.create("/later", b"3", owner=0))
+    monkeypatch.undo()
+    tree.close()
+    assert {"/in-pieces", "/later"} <= set(read(path.read_text()).nodes)
 
 
 async def test_lines_without_times_are_read(tmp_path: Path) -> None:

@@ -64,6 +64,19 @@ def test_nonsense_closes_its_connection_with_one_line(reason: str, caplog: pytes
     assert Client(service).connect(session_id, password_of(session_id))[1] == session_id
 
 
+def test_reads_beyond_the_limit_of_a_response_close_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    service = new_service()
+    service.tree.transact(lambda: service.tree.create("/large", bytes(1 << 20), owner=0))
+    client, other = Client(service), Client(service)
+    client.connect()
+    other.connect()
+    assert client.ask(MultiRead(["/large"] * 60)) == [0]
+    client.connection.receive(framed(encoded(MultiRead(["/large"] * 50_000))))
+    assert client.hung_up and client.received == b""
+    assert "a multiRead of over 67,108,864 bytes" in caplog.text
+    assert other.ask(messages.Exists("/", None)) == [0]
+
+
 def test_requests_are_the_same_in_any_pieces() -> None:
     stream = connect_request() + b"".join(framed(encoded(one, 5)) for one in REQUESTS)
     whole, single = Client(new_service()), Client(new_service())

@@ -16,6 +16,7 @@ from anabranch.controller.zk.server import tcp_server
 from anabranch.controller.zk.server.tcp_server import ZooKeeperTcpServer, first_session_id
 from anabranch.controller.zk.session import NoNode, SessionEvent, SessionExpired
 from anabranch.controller.zk.tree import ZnodeTree
+from tests.broker.serving import until
 from tests.contracts.zk_worlds import Seen, answer_of
 from tests.controller.zk.server.clients import connect_request
 
@@ -89,6 +90,41 @@ async def test_client_that_reads_nothing_is_not_read() -> None:
             assert length > 1 << 20
             await reader.readexactly(length)
         assert peer._transport.get_write_buffer_size() < 3 << 20
+        writer.close()
+
+
+async def test_client_that_reads_nothing_loses_its_session_and_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tcp_server, "CLOSE_TIMEOUT_S", 0.05)
+    tree = ZnodeTree()
+    tree.transact(lambda: tree.create("/large", bytes(1 << 20), owner=0))
+    get = b"\0\0\0\x13" + b"\0\0\0\1" + b"\0\0\0\4" + b"\0\0\0\6/large" + b"\0"
+    async with asyncio.timeout(60), serving(tree) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(connect_request(timeout_ms=500) + get * 100)
+        await paused(server)
+        await until(lambda: not server._peers)
+        assert server._service.sessions == {}
+        writer.close()
+    assert "it does not read its responses" in caplog.text
+
+
+@pytest.mark.parametrize("start", [b"", connect_request(timeout_ms=500)], ids=["no session", "a session"])
+async def test_client_that_sends_a_request_byte_by_byte_is_disconnected(
+    start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of an incomplete request keep neither a connection without a session nor a session alive."""
+    monkeypatch.setattr(tcp_server, "CONNECT_TIMEOUT_S", 0.3)
+    async with asyncio.timeout(60), serving(ZnodeTree()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(start + b"\0\x0f\0\0")  # the length of a large request
+        answer = asyncio.ensure_future(reader.read())
+        while not answer.done():
+            writer.write(b"\0")
+            await asyncio.wait([answer], timeout=0.02)  # the pace of the bytes
+        assert isinstance(answer.exception(), ConnectionResetError | None)  # a byte may come after the end
+        assert server._service.sessions == {}
         writer.close()
 
 
