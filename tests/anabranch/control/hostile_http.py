@@ -1,4 +1,4 @@
-"""Mutated HTTP requests against the control plane of a cluster, that of a proxy, and the metrics endpoint.
+"""Mutated HTTP requests against all that serves HTTP: control planes, agents, Streams instances, the metrics endpoint.
 
     python -m tests.anabranch.control.hostile_http --cases 20000 --seed 7
 
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+COMMAND: Final = (sys.executable, "-m", "anabranch.cli.main")
 TOKEN: Final = "secret"
 ANSWER_TIMEOUT_S: Final = 60
 INCOMPLETE_S: Final = 0.25
@@ -166,6 +167,7 @@ def case(rng: random.Random, target: Target) -> bytes:
     method, path, operation = rng.choice(target.routes)
     forbidden = NEVER_VALID.get(path, "")
     given = {"node": "1", "topic": "t1", "partition": "0", "number": "1", "rule": "r", "name": "s", "client": "c"}
+    given["store"] = rng.choice(("counts", "minutes", "visits")) if "{store}" in path else ""
 
     def word(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -176,7 +178,8 @@ def case(rng: random.Random, target: Target) -> bytes:
 
     target_path = re.sub(r"{(\w+)}", word, path)
     known = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
-    words = {name: rng.choice(TEXTS) for name in known if rng.random() < 0.5}
+    rate = rng.choice((0.1, 0.3, 0.5))  # many parameters are refused for the first of them
+    words = {name: rng.choice(TEXTS) for name in known if rng.random() < rate}
     if rng.random() < 0.05:
         words[rng.choice(TEXTS)] = rng.choice(TEXTS)
     if "timeout" in known:
@@ -224,13 +227,15 @@ def _damaged(rng: random.Random, request: bytes) -> bytes:
 def process(folder: Path, name: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path, dict[str, str]]]:
     """A process of the command; with the words of its ready line."""
     log_path = folder / f"{name}.log"
-    command = [sys.executable, "-m", "anabranch.cli.main", *arguments, "--log-level", "warning"]
+    level = () if arguments[0] == "zookeeper" else ("--log-level", "warning")
+    command = [*COMMAND, *arguments, *level]
     with log_path.open("w") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as one:
         try:
             assert one.stdout is not None
             line = one.stdout.readline()
-            assert line.startswith("ready"), log_path.read_text()
-            yield one, log_path, dict(word.split("=", 1) for word in line.split()[1:])
+            assert line.startswith(("ready", "{")), log_path.read_text()
+            facts = json.loads(line) if line.startswith("{") else dict(word.split("=", 1) for word in line.split()[1:])
+            yield one, log_path, facts
         finally:
             one.terminate()
             one.wait(60)
@@ -251,24 +256,68 @@ def _routes(url: str) -> list[tuple[str, str, dict[str, Any]]]:
     return [*found, ("POST", "/v1/login", login), ("GET", "/", {}), ("GET", "/dashboard/{file}", {})]
 
 
+APPLICATION: Final = """
+from anabranch import SessionWindows, TimeWindows, Topology
+
+def topology():
+    made = Topology()
+    views = made.stream("views")
+    views.count("counts").to("totals")
+    views.windowed_by(TimeWindows(60_000)).count("minutes")
+    views.windowed_by(SessionWindows(gap_ms=1000)).count("visits")
+    return made
+"""
+TOKEN_OPTIONS: Final = ("--control", "127.0.0.1:0", "--control-token", TOKEN)
+CONTROL: Final = (*TOKEN_OPTIONS, "--control-journal", "50", "--control-frames")
+
+
+def _target(one: subprocess.Popen[str], log_path: Path, facts: dict[str, str]) -> Target:
+    url = facts["control"]
+    return Target(one, log_path, int(url.rpartition(":")[2]), _routes(url))
+
+
 @contextlib.contextmanager
 def targets(folder: Path) -> Iterator[dict[str, Target]]:
-    """The control planes of a cluster and of a proxy in front of it, and the metrics endpoint."""
-    control = ("--control", "127.0.0.1:0", "--control-token", TOKEN, "--control-journal", "50", "--control-frames")
-    up = ("up", "--brokers", "1", "--port", "0", *control, "--metrics-port", "0", "--control-file-mib", "4")
-    with process(folder, "cluster", *up) as (cluster, log, words):
-        proxy_arguments = ("proxy", "--upstream", words["bootstrap"], "--port", "0", *control)
-        with process(folder, "proxy", *proxy_arguments) as (proxy, proxy_log, proxy_words):
+    """The servers of a cluster in one process, of a proxy in front of it, and of an application that reads from it."""
+    up = ("up", "--brokers", "1", "--port", "0", *CONTROL, "--metrics-port", "0", "--control-file-mib", "4")
+    with contextlib.ExitStack() as stack:
+        cluster, log, facts = stack.enter_context(process(folder, "cluster", *up))
+        servers = facts["bootstrap"]
+        arguments = ("proxy", "--upstream", servers, "--port", "0", *CONTROL)
+        proxy = stack.enter_context(process(folder, "proxy", *arguments))
+        metrics = facts["metrics"].removesuffix("/metrics")
+        yield {
+            "cluster": _target(cluster, log, facts),
+            "proxy": _target(*proxy),
+            "metrics": Target(cluster, log, int(metrics.rpartition(":")[2]), [("GET", "/metrics", {})]),
+        }
 
-            def target(one: subprocess.Popen[str], log_path: Path, url: str) -> Target:
-                return Target(one, log_path, int(url.rpartition(":")[2]), _routes(url))
 
-            metrics = words["metrics"].removesuffix("/metrics")
-            yield {
-                "cluster": target(cluster, log, words["control"]),
-                "proxy": target(proxy, proxy_log, proxy_words["control"]),
-                "metrics": Target(cluster, log, int(metrics.rpartition(":")[2]), [("GET", "/metrics", {})]),
-            }
+@contextlib.contextmanager
+def application(folder: Path) -> Iterator[Target]:
+    """The server of an instance of a Streams application, on a cluster without a control plane."""
+    file = folder / "application.py"
+    file.write_text(APPLICATION)
+    with process(folder, "its-cluster", "up", "--brokers", "1", "--port", "0") as (_, _, facts):
+        servers = facts["bootstrap"]
+        for topic in ("views", "totals"):
+            subprocess.run([*COMMAND, "topics", "create", topic, "--bootstrap-servers", servers], check=True)
+        where = ("--state-dir", str(folder / "state"), "--application-id", "app", "--bootstrap-servers", servers)
+        with process(folder, "streams", "streams", f"{file}:topology", *where, *TOKEN_OPTIONS) as streams:
+            yield _target(*streams)
+
+
+@contextlib.contextmanager
+def nodes(folder: Path) -> Iterator[dict[str, Target]]:
+    """The front of a cluster of processes, and the agent of a node that was started alone."""
+    up = ("up", "--processes", "--brokers", "1", "--port", "0", *CONTROL, "--control-file-mib", "4")
+    with contextlib.ExitStack() as stack:
+        front = stack.enter_context(process(folder, "front", *up))
+        zookeeper = ("zookeeper", "--built-in", "--listen", "127.0.0.1:0")
+        _, _, facts = stack.enter_context(process(folder, "zookeeper", *zookeeper))
+        node = ("node", "--id", "1", "--zookeeper", facts["zookeeper"], "--listen", "127.0.0.1:0", *CONTROL)
+        agent = stack.enter_context(process(folder, "agent", *node))
+        yield {"front": _target(*front), "agent": _target(*agent)}
 
 
 def run(target: Target, cases: int, seed: int, warm_up: int = 100) -> int:
@@ -294,7 +343,10 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, targets(Path(folder)) as found:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        found = stack.enter_context(targets(folder)) | stack.enter_context(nodes(folder))
+        found["streams"] = stack.enter_context(application(folder))
         for name, target in found.items():
             done = run(target, arguments.cases, arguments.seed)
             print(f"{name}: {arguments.cases} cases of seed {arguments.seed}, {done} answered with 200")

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.anabranch.control.hostile_http import Target, run, targets
+from tests.anabranch.control.hostile_http import Target, application, nodes, run, targets
 
 CASES = 160
 pytestmark = pytest.mark.timeout(300)
@@ -24,3 +25,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Targe
 @pytest.mark.parametrize("name", ["cluster", "proxy", "metrics"])
 def test_mutated_request_is_answered_or_refused(served: dict[str, Target], name: str) -> None:
     assert run(served[name], CASES, seed=1) > CASES // 40, "some are answered, or nothing was tried"
+
+
+def test_mutated_request_to_a_streams_instance_is_answered_or_refused(tmp_path: Path) -> None:
+    with application(tmp_path) as target:
+        assert run(target, 3 * CASES, seed=1) > CASES // 4
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Target]]:
+    with nodes(tmp_path_factory.mktemp("processes")) as found:
+        yield found
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["front", "agent"])
+def test_mutated_request_to_processes_is_answered_or_refused(processes: dict[str, Target], name: str) -> None:
+    assert run(processes[name], CASES, seed=1) > CASES // 40

@@ -25,6 +25,7 @@ from anabranch.control.endpoint import Address, ControlEndpoint
 from anabranch.control.events import Events
 from anabranch.control.instance_routes import INSTANCE_ROUTES, ControlledInstance, parse_query
 from anabranch.control.openapi import document
+from tests.anabranch.runtime.test_sockets import ipv6
 from tests.cases import for_each
 from tests.clients.streams.world import streams_world, until
 
@@ -117,14 +118,15 @@ async def test_keys_ranges_and_windows_are_found(tmp_path: Path) -> None:
             assert sum(row["keys"] for row in tasks) >= 3 and {row["waits_for"] for row in tasks} == {""}
 
 
-async def test_instance_names_the_owner_of_a_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=ipv6)])
+async def test_instance_names_the_owner_of_a_key(host: str, tmp_path: Path) -> None:
     async with streams_world(tmp_path, topics=()) as world:
         await world.topics("in", "out", partitions=2)
         endpoints = {}
         async with contextlib.AsyncExitStack() as running:
             instances = []
             for name in ("one", "two"):
-                endpoint = ControlEndpoint(Address("127.0.0.1", 0), "")
+                endpoint = ControlEndpoint(Address(host, 0), "")
                 endpoints[address := endpoint.url.removeprefix("http://")] = endpoint
                 instances.append(world.instance(topology(), name, application_server=address))
                 await running.enter_async_context(serving(instances[-1], endpoint))

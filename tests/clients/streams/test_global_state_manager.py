@@ -105,6 +105,10 @@ async def test_order_of_a_key_is_kept_through_resizes_while_instances_run_or_are
 async def recreate(world: World) -> None:
     """Delete the topic of the table, and create it again."""
     await world.admin.delete_topics(["planes"])
+    await create_again(world)
+
+
+async def create_again(world: World) -> None:
     while True:
         try:
             await world.topics("planes")
@@ -146,6 +150,33 @@ async def test_table_is_read_again_if_records_were_deleted_before_it_read_them(t
             await world.instance(seats(), changelog_auto_offset_reset="none").start()
         async with world.instance(seats()) as one:
             assert table(one) == rows
+
+
+async def test_table_of_an_emptied_topic_is_empty_and_is_followed(tmp_path: Path) -> None:
+    async with streams_world(tmp_path, topics=TOPICS) as world:
+        await fill(world, 1)
+        ends = [TopicPartition("planes", number) for number in range(4)]
+        await world.admin.delete_records(dict.fromkeys(ends, -1))
+        async with asyncio.timeout(60), world.instance(seats()) as one:
+            assert table(one) == {}
+            await follows(one, await fill(world, 2, planes=7))
+
+
+async def test_table_keeps_its_rows_while_its_topic_is_deleted_until_it_is_created_again(tmp_path: Path) -> None:
+    async with streams_world(tmp_path, topics=TOPICS) as world:
+        rows = await fill(world, 1)
+        async with asyncio.timeout(60), world.instance(seats()) as one:
+            await world.admin.delete_topics(["planes"])
+            consumer = one._global._consumer
+            assert consumer is not None
+            await until(lambda: not consumer.assignment(), "the deletion is noticed")
+            async with Producer(world.cluster.bootstrap_servers) as other:  # the one that filled it would create it
+                await other.send_and_wait("in", b"plane-1", b"flight")
+            await world.output("out", lambda sent: sent == {b"flight": 1}, one)
+            assert table(one) == rows
+            assert "planes" not in await world.admin.list_topics(), "its reader does not create it"
+            await create_again(world)
+            await follows(one, await fill(world, 2, planes=7))
 
 
 async def test_aborted_rows_are_left_out_and_an_open_transaction_keeps_no_instance_from_starting(
