@@ -328,6 +328,10 @@ def _check_global_tables(graph: Graph, stores: Collection[str]) -> None:
 
 
 def _check_names(application_id: str, stores: Sequence[str], repartitions: Sequence[str]) -> None:
+    """Refuse names of stores and of the application's topics that no topic or directory can have. Raises ValueError."""
+    for store in stores:
+        if not is_legal(store):  # "..", for example, is part of a legal topic name
+            raise ValueError(f"invalid store name {store!r}: names have letters, digits, '.', '_' and '-'")
     for topic in [
         *(changelog_topic(application_id, store) for store in stores),
         *(internal_name(application_id, name) for name in repartitions),

@@ -5,6 +5,7 @@ Method: topologies are built, and their parts run by hand as in `test_topology.p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -135,7 +136,19 @@ def test_store_or_repartition_with_invalid_topic_name_is_refused_at_build(name: 
     counting.stream("in").count(name)
     repartitioned.stream("in").repartition(name)
     for topology in (counting, repartitioned, everywhere):
-        with pytest.raises(ValueError, match="invalid topic name"):
+        with pytest.raises(ValueError, match=r"invalid (topic|store) name"):
+            topology.build("app")
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_store_whose_name_is_no_name_of_a_directory_is_refused_at_build(name: str) -> None:
+    """It is a part of a legal topic name."""
+    counting, everywhere = Topology(), Topology()
+    counting.stream("in").count(name)
+    everywhere.stream("in")
+    everywhere.global_table("rows", store=name)
+    for topology in (counting, everywhere):
+        with pytest.raises(ValueError, match=f"invalid store name '{re.escape(name)}'"):
             topology.build("app")
 
 
