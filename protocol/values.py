@@ -80,17 +80,21 @@ def with_slots(cls: type[Any], *, kw_only: bool) -> type[Any]:
     """Make a class a dataclass with slots, without methods.
 
     `dataclass` parses each annotation in text form three times, in search of ClassVar, InitVar and KW_ONLY. It gets the
-    text of these only.
+    text of these only. Classes of compiled modules have types in place of text, which it does not parse.
     """
     if cls.__doc__ is None:
         cls.__doc__ = f"{cls.__name__}(...)"  # otherwise `dataclass` computes a signature for it
     hints = vars(cls).get("__annotations__", {})
-    cls.__annotations__ = {name: hint if "Var" in hint or "KW_ONLY" in hint else object for name, hint in hints.items()}
+    cls.__annotations__ = {name: object if _is_text_of_a_field(hint) else hint for name, hint in hints.items()}
     made: type[Any] = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
     made.__annotations__ = hints
     for field in dataclasses.fields(made):
         field.type = hints.get(field.name, field.type)
     return made
+
+
+def _is_text_of_a_field(hint: Any) -> bool:
+    return isinstance(hint, str) and "Var" not in hint and "KW_ONLY" not in hint
 
 
 def _written_when_called(

@@ -77,6 +77,16 @@ def test_value_behaves_like_a_frozen_dataclass(arguments: tuple[Any, ...]) -> No
     assert len({mine, Point(*arguments)}) == 1
 
 
+@pytest.mark.parametrize("make", [value, slotted])
+def test_annotations_may_be_types(make: Any) -> None:
+    """As mypyc makes them in a compiled module, with or without `from __future__ import annotations`."""
+    declared = type("Declared", (), {"__annotations__": {"x": int, "kind": ClassVar[str], "y": "int"}, "kind": "a"})
+    made = make(declared)
+    assert made(1, 2) == made(1, y=2) != made(1, 3)
+    assert [(one.name, one.type) for one in dataclasses.fields(made)] == [("x", int), ("y", "int")]
+    assert made.__annotations__ == {"x": int, "kind": ClassVar[str], "y": "int"}
+
+
 def test_methods_are_generated_per_class() -> None:
     assert Point(1) != Checked(1)
     assert repr(Checked(1)) == "Checked(count=1)"
