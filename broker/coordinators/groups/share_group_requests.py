@@ -41,7 +41,6 @@ class ShareGroupRequests:
         self._runtime = runtime
         self._topics = topics
         self._shares = shares
-        self._initializing: set[str] = set()
 
     # --- members -------------------------------------------------------------------------------------------------
 
@@ -62,9 +61,7 @@ class ShareGroupRequests:
                 now_ms=self._runtime.clock_ms(),
             )
             await slot.take(self._runtime.journal, decision)
-            if decision.initialize and request.group_id not in self._initializing:
-                self._initializing.add(request.group_id)
-                self._runtime.background.spawn(self._initialize(slot, decision.initialize))
+            self._start_initialization(slot, decision)
         finally:
             self._runtime.reschedule(slot)
         answer: HeartbeatAnswer = decision.answer
@@ -79,10 +76,24 @@ class ShareGroupRequests:
             return ShareGroup(slot.group_id)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is not a share group")
 
-    async def _initialize(self, slot: GroupEntry, partitions: Assignment) -> None:
+    def _start_initialization(self, slot: GroupEntry, decision: ShareDecision) -> None:
+        """Initialize partitions in the background, except those that are initialized or in flight by now."""
+        group = decision.group
+        if partitions := without(decision.initialize, unite(group.initialized, group.in_flight)):
+            group.in_flight = unite(group.in_flight, partitions)
+            self._runtime.background.spawn(self._initialize(slot, group, partitions))
+
+    async def _initialize(self, slot: GroupEntry, group: ShareGroup, partitions: Assignment) -> None:
+        try:
+            await self._initialize_and_assign(slot, group, partitions)
+        finally:
+            group.in_flight = without(group.in_flight, partitions)
+            if without(partitions, group.initialized):
+                group.metadata_seen = None  # makes the next heartbeat retry
+
+    async def _initialize_and_assign(self, slot: GroupEntry, group: ShareGroup, partitions: Assignment) -> None:
         """Initialize the states of partitions, and assign those that succeed."""
-        group, persister = slot.group, self._shares().persister
-        assert isinstance(group, ShareGroup)
+        persister = self._shares().persister
         done: dict[bytes, frozenset[int]] = {}
         try:
             for topic_id, index in each(partitions):
@@ -91,9 +102,6 @@ class ShareGroupRequests:
                 done[topic_id] = done.get(topic_id, frozenset()) | {index}
         except KafkaError as error:
             log.warning("%s: not all share partitions are initialized yet: %s", group.group_id, error)
-            group.metadata_seen = None  # makes the next heartbeat retry
-        finally:
-            self._initializing.discard(group.group_id)
         await self._take_if_alive(
             slot, group, share_heartbeat.on_initialized(group, done, self._topics.of(group.group_id))
         )

@@ -92,6 +92,8 @@ class ShareGroup:
     timers: Timers = field(default_factory=Timers)
     metadata_seen: Any = None
     """The metadata image at the last comparison of the hash."""
+    in_flight: Assignment = field(default_factory=dict)
+    """Partitions that this coordinator is initializing now; not in the journal."""
     dead: bool = False
 
     @property

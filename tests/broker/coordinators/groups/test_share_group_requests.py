@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.faults.rule import Rule
 from anabranch.inspect.draining import delete_read, draining
 from anabranch.protocol.apis.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -209,6 +210,28 @@ async def test_topic_deletion_deletes_its_share_state() -> None:
         coordinator = cluster.nodes[1].services.shares.coordinator
         await until(lambda: {one.loading for one in coordinator.shards()} == {False})
         assert not any(one.states for one in coordinator.shards())
+
+
+async def test_topics_that_join_while_others_initialize_are_each_initialized_once() -> None:
+    async with (
+        sharing() as cluster,
+        members(cluster, "a", "b", "c") as (a, b, c),
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        await admin.create_topics([NewTopic(name=name, partitions=1) for name in "uv"])
+        await admin.wait_for_topic("v")
+        await a.join()
+        rule = cluster.faults.add(Rule(api=("InitializeShareGroupState",), between_brokers=True, hold=True))
+        await b.beat(topics=["u"])
+        await rule.wait_hit()
+        await c.beat(topics=["u", "v"])
+        rule.remove()
+        rule.release()
+        await c.join(2)
+        states = [
+            state for shard in cluster.nodes[1].services.shares.coordinator.shards() for state in shard.states.values()
+        ]
+        assert [state.snapshot_epoch for state in states] == [0, 0, 0]
 
 
 async def test_group_survives_a_coordinator_failover() -> None:
