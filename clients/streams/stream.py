@@ -22,8 +22,8 @@ from anabranch.clients.streams.stateless_stream import StatelessStream
 from anabranch.clients.streams.stream_join import StreamJoin
 from anabranch.clients.streams.table_join import TableJoin
 from anabranch.clients.streams.topology_graph import Graph, Node
-from anabranch.clients.streams.windowed_aggregation import Add, Emit, LateTopic, Merge
-from anabranch.clients.streams.windowed_stream import WindowedStream
+from anabranch.clients.streams.windowed_aggregation import Add, Emit, LateTopic
+from anabranch.clients.streams.windowed_stream import WindowedCogroupedStream, WindowedStream
 from anabranch.clients.streams.windows import JoinWindows, SlidingWindows, Windows
 from anabranch.protocol.suggestion import suggest_arguments
 
@@ -352,7 +352,7 @@ class CogroupedStream:
         together = self._together(passes_none=False)
         return together.aggregate(store, initial, self._add, value=value)
 
-    def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_WINDOW_UPDATE) -> WindowedCogroupedStream:
+    def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_WINDOW_UPDATE) -> WindowedCogroupedStream[Stream]:
         """Divide the records of each key into windows of time, as `Stream.windowed_by` does.
 
         Stream time is the highest timestamp of all these streams' records here; in Kafka Streams each has its own.
@@ -376,32 +376,3 @@ class CogroupedStream:
     def _add(self, key: bytes, marked: tuple[int, Any], before: Any) -> Any:
         way, value = marked
         return self._parts[way][1](key, value, before)
-
-
-@suggest_arguments
-class WindowedCogroupedStream:
-    """Several streams whose records are summed up per key and window: see `CogroupedStream.windowed_by`."""
-
-    def __init__(self, together: WindowedStream[Stream], add: Add) -> None:
-        self._together = together
-        self._add = add
-
-    def aggregate(
-        self, store: str, initial: Callable[[], Any], *, merge: Merge | None = None, value: Serde = JSON
-    ) -> Stream:
-        """Sum up the records of each key and window, in a store. Records without a key are left out.
-
-        Args:
-            store: The name of the store.
-            initial: Makes the aggregate of a window that has none.
-            merge: Is given key and two aggregates of sessions that become one, and returns its aggregate. Only sessions
-                need it.
-            value: How aggregates are encoded in the store.
-
-        Returns:
-            The results, with `Windowed` keys.
-
-        Raises:
-            ValueError: The windows are sessions, and `merge` is missing.
-        """
-        return self._together.aggregate(store, initial, self._add, merge=merge, value=value)

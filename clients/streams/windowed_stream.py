@@ -1,7 +1,7 @@
 """A stream whose records are aggregated in windows of time, per key.
 
 Each method adds one step, and returns the results as a stream of `Windowed` keys. `windowed_aggregation` has the steps.
-Pure; source: TimeWindowedKStream and SessionWindowedKStream of Kafka Streams.
+Pure; source: TimeWindowedKStream, SessionWindowedKStream and TimeWindowedCogroupedKStream of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from anabranch.clients.streams.sliding_window_store import SlidingWindowStore
 from anabranch.clients.streams.topology_graph import Node
 from anabranch.clients.streams.window_store import WindowStore
 from anabranch.clients.streams.windowed_aggregation import (
+    Add,
     Aggregation,
     Emit,
     LateTopic,
@@ -127,3 +128,32 @@ class WindowedStream(Generic[Result]):
         return self.aggregate(
             store, lambda: _NOTHING, lambda key, row, before: merge(key, before, row), merge=merge, value=value
         )
+
+
+@suggest_arguments
+class WindowedCogroupedStream(Generic[Result]):
+    """Several streams whose records are summed up per key and window: see `CogroupedStream.windowed_by`."""
+
+    def __init__(self, together: WindowedStream[Result], add: Add) -> None:
+        self._together = together
+        self._add = add
+
+    def aggregate(
+        self, store: str, initial: Callable[[], Any], *, merge: Merge | None = None, value: Serde = JSON
+    ) -> Result:
+        """Sum up the records of each key and window, in a store. Records without a key are left out.
+
+        Args:
+            store: The name of the store.
+            initial: Makes the aggregate of a window that has none.
+            merge: Is given key and two aggregates of sessions that become one, and returns its aggregate. Only sessions
+                need it.
+            value: How aggregates are encoded in the store.
+
+        Returns:
+            The results, with `Windowed` keys.
+
+        Raises:
+            ValueError: The windows are sessions, and `merge` is missing.
+        """
+        return self._together.aggregate(store, initial, self._add, merge=merge, value=value)

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
         WindowQuery,
     )
     from anabranch.clients.streams.serdes import BYTES, JSON, TEXT, Serde, Undecodable
-    from anabranch.clients.streams.stream import CogroupedStream, Stream, Table, WindowedCogroupedStream
+    from anabranch.clients.streams.stream import CogroupedStream, Stream, Table
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.clients.streams.topology import Topology
     from anabranch.clients.streams.windowed_aggregation import Emit, LateTopic
-    from anabranch.clients.streams.windowed_stream import WindowedStream
+    from anabranch.clients.streams.windowed_stream import WindowedCogroupedStream, WindowedStream
     from anabranch.clients.streams.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windowed
     from anabranch.clients.topic_admin import NewTopic
     from anabranch.cluster.in_process import Cluster
@@ -108,7 +108,7 @@ _HOMES = {
     "Undecodable": "clients.streams.serdes",
     "WindowQuery": "clients.streams.queries",
     "Windowed": "clients.streams.windows",
-    "WindowedCogroupedStream": "clients.streams.stream",
+    "WindowedCogroupedStream": "clients.streams.windowed_stream",
     "WindowedStream": "clients.streams.windowed_stream",
 }
 
