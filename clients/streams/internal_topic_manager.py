@@ -47,6 +47,8 @@ class InternalTopicManager:
             return
         found = {name: await self._describe(name) for name in self._outside}
         partitions = {name: (0,) if topic is None else topic.partitions.keys() for name, topic in found.items()}
+        own = {name: await self._describe(name) for name in self._repartition}
+        partitions |= {name: topic.partitions.keys() for name, topic in own.items() if topic is not None}
         lineages = {name: topic.lineage for name, topic in found.items() if topic and topic.lineage and topic.gated}
         for name, count in repartition_counts(self._topology, partitions, lineages).items():
             await self.prepare(name, count)

@@ -67,6 +67,9 @@ def repartition_counts(
     while unknown:
         found = {topic: width for topic in unknown if (width := _widest_feeder(topic, topology, partitions, counts))}
         if not found:
+            known = ((one, _widest_feeder(one, topology, partitions, counts, among_known=True)) for one in unknown)
+            found = {topic: width for topic, width in known if width}
+        if not found:
             raise TaskAssignmentError(f"cannot compute the partition counts of: {', '.join(unknown)}")
         counts |= found
         unknown = [topic for topic in unknown if topic not in found]
@@ -76,12 +79,20 @@ def repartition_counts(
 
 
 def _widest_feeder(
-    topic: str, topology: SubtopologyTopics, partitions: Partitions, counts: Mapping[str, int]
+    topic: str,
+    topology: SubtopologyTopics,
+    partitions: Partitions,
+    counts: Mapping[str, int],
+    *,
+    among_known: bool = False,
 ) -> int | None:
-    """Return the width of the widest source that feeds a topic; None while one is unknown."""
+    """Return the width of the widest source that feeds a topic; None while one is unknown.
+
+    `among_known` leaves unknown ones out: a topic may be read by tasks that it is written by.
+    """
     sources = {source for part in topology if topic in part.sink_topics for source in part.source_topics}
     widths = [counts.get(source) or _width(partitions.get(source, ())) for source in sources]
-    return max(widths) if widths and all(widths) else None
+    return max(widths) if widths and (among_known or all(widths)) else None
 
 
 def _equalise(
@@ -93,7 +104,8 @@ def _equalise(
 ) -> None:
     """Give joined repartition topics the width of their partners.
 
-    Topics that are resized alike differ only temporarily: the one that was resized first waits.
+    Topics that are resized alike differ only temporarily: the one that was resized first waits. If all partners are
+    repartition topics, those that exist keep their width whatever the inputs have now, and so decide.
     """
     for group in (group for part in topology for group in part.copartitioned):
         fixed = {topic: counts[topic] if topic in counts else _width(partitions[topic]) for topic in group}
@@ -105,7 +117,8 @@ def _equalise(
         elif len(set(given.values())) > 1:
             described = ", ".join(f"{topic} has {width}" for topic, width in sorted(given.items()))
             raise TaskAssignmentError(f"joined topics must have equal partition counts: {described}")
-        width = max(given.values() or fixed.values())
+        existing = [_width(partitions[topic]) for topic in group & counts.keys() if topic in partitions]
+        width = max(given.values() or existing or fixed.values())
         counts.update(dict.fromkeys(group & counts.keys(), width))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from anabranch import Admin, NewTopic
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
+from anabranch.clients.streams.topology import Topology
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.streams.world import counts
@@ -46,3 +47,16 @@ async def test_changelog_is_created_once_deletion_of_its_predecessor_has_ended()
         await cluster.start_broker(2)
         assert await making
         assert len((await admin.describe_topic(CHANGELOG)).partitions) == 3
+
+
+async def test_missing_partner_of_a_repartition_topic_is_as_wide_as_that_whatever_the_inputs_are_now() -> None:
+    topology = Topology()
+    parts = [topology.stream(name).repartition(name) for name in ("one", "two")]
+    parts[0].merge(parts[1]).count("counts")
+    async with asyncio.timeout(100), Cluster(brokers=1, seed=1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        widths = {"one": 5, "two": 5, "app-one-repartition": 3}
+        await admin.create_topics([NewTopic(name=name, partitions=count) for name, count in widths.items()])
+        for name in widths:
+            await admin.wait_for_topic(name)
+        await InternalTopicManager(admin, "app", topology.build("app"), replication_factor=1).prepare_repartition()
+        assert len((await admin.describe_topic("app-two-repartition")).partitions) == 3

@@ -79,6 +79,21 @@ def test_joined_topics_get_equal_partition_counts() -> None:
     assert repartition_counts([*both[:2], widest], {"x": range(2), "y": range(6)}) == {"a": 6, "b": 6}
 
 
+def test_joined_repartition_topic_that_is_missing_gets_the_width_of_those_that_exist() -> None:
+    both = TopicsInfo(
+        source_topics=frozenset({"a", "b"}),
+        repartition_topics={"a": None, "b": None},
+        copartitioned=(frozenset({"a", "b"}),),
+    )
+    topology = [info("in", sinks="a b"), both]
+    assert repartition_counts(topology, {"in": range(8), "a": range(3)}) == {"a": 3, "b": 3}
+
+
+def test_topic_whose_readers_write_to_it_has_the_width_of_their_other_sources() -> None:
+    topology = [info("in", sinks="again", again=None), info("wide", sinks="last"), info("", last=None)]
+    assert repartition_counts(topology, {"in": range(4), "wide": range(7)}) == {"again": 4, "last": 7}
+
+
 def _fields(one: TopicsInfo) -> dict[str, object]:
     return {"source_topics": one.source_topics, "repartition_topics": one.repartition_topics}
 
