@@ -44,6 +44,9 @@ class Store(Protocol):
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the value of a key; None deletes it."""
 
+    def prefix_scan(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Return every key that begins with a prefix, with its value, by key."""
+
     def items(self) -> Iterable[tuple[bytes, bytes]]:
         """Return every key with its value, in no order."""
 

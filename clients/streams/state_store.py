@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import enum
 import struct
+from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
@@ -36,6 +38,7 @@ class StateStore:
 
     __slots__ = (
         "_disk",
+        "_sorted",
         "_undo",
         "changes",
         "checkpoint",
@@ -64,6 +67,8 @@ class StateStore:
         """Whether its changelog has lost its first records, possibly with marks."""
         self.log_marks = False
         """Whether its marks have to be written to the changelog again."""
+        self._sorted: list[bytes] | None = None
+        """The keys of `changes` in order, once `prefix_scan` needs them."""
         self._undo: dict[bytes, _Before] | None = None
         """The changes of the current record, if they may have to be undone."""
 
@@ -81,6 +86,8 @@ class StateStore:
         """Set or delete a key. A timestamped store keeps the timestamp."""
         if self._undo is not None and key not in self._undo:
             self._undo[key] = self.changes.get(key, _UNCHANGED)
+        if self._sorted is not None and key not in self.changes:
+            insort(self._sorted, key)
         timestamped = self.timestamped and value is not None
         self.changes[key] = _TIMESTAMP.pack(timestamp_ms) + (value or b"") if timestamped else value
 
@@ -110,6 +117,7 @@ class StateStore:
 
     def undo(self) -> None:
         """Undo the changes since `begin`."""
+        self._sorted = None
         for key, before in (self._undo or {}).items():
             if isinstance(before, _Unchanged):
                 del self.changes[key]
@@ -119,6 +127,24 @@ class StateStore:
     def keep(self) -> None:
         """Keep the changes since `begin`."""
         self._undo = None
+
+    def drop_changes(self) -> None:
+        """Forget the changes since the last commit: they are on disk now, or aborted."""
+        self.changes, self._sorted = {}, None
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys that begin with a prefix, with their values, by key; those put meanwhile may be missing."""
+        if self._sorted is None:
+            self._sorted = sorted(self.changes)
+        stored = self._disk.range(self.name, prefix)
+        rows: dict[bytes, bytes | None] = dict(takewhile(lambda one: one[0].startswith(prefix), stored))
+        for at in range(bisect_left(self._sorted, prefix), len(self._sorted)):
+            key = self._sorted[at]
+            if not key.startswith(prefix):
+                break
+            rows[key] = self.changes[key]
+        start = _TIMESTAMP.size if self.timestamped else 0
+        return ((key, row[start:]) for key, row in sorted(rows.items()) if row is not None)
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield every key with its value, unordered; those put meanwhile may be missing."""

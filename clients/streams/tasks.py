@@ -268,14 +268,15 @@ class Task:
             )
         )
         for store in self.stores.values():
-            store.changes, store.log_marks = {}, False
+            store.drop_changes()
+            store.log_marks = False
         self.fired = False
 
     def on_aborted(self) -> None:
         """Drop uncommitted changes. The changelogs are read again, as their content is unknown."""
         self.outputs, self.fired = [], False
         for store in self.stores.values():
-            store.changes = {}
+            store.drop_changes()
             store.checkpoint.doubt()
             store.marks = self.disk.marks(store.name)
         self.catch_up()

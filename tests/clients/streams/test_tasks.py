@@ -12,7 +12,8 @@ from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mar
 from anabranch.clients.streams.context import Context, Handler
 from anabranch.clients.streams.failures import SKIP, Failures, RecordFailed
 from anabranch.clients.streams.serdes import BYTES
-from anabranch.clients.streams.task_disk import TaskDisk
+from anabranch.clients.streams.state_store import StateStore
+from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.tasks import Output, Task
@@ -200,3 +201,41 @@ def test_store_with_misplaced_keys_accepts_no_more_after_resize(task: Task) -> N
         task.process(records(elsewhere), lineage)
     task.on_aborted()
     assert task.marks()[0].misplaced == "", "it was not committed"
+
+
+def test_prefix_scan_has_committed_and_new_keys_in_order(task: Task) -> None:
+    store = running(task).stores["counts"]
+    for key in (b"b", b"a1", b"a3", b"a", b"a\xff", b"c" + 600 * b"c"):
+        store.put(key, b"old")
+    task.on_committed({"counts": [0, 1, 2, 3, 4, 5]}, transactional=True)
+    assert [key for key, _ in store.prefix_scan(b"c")] == [b"c" + 600 * b"c"]
+    assert [key for key, _ in store.prefix_scan(b"a")] == [b"a", b"a1", b"a3", b"a\xff"]
+    store.put(b"a2", b"new")
+    store.put(b"a1", None)
+    store.put(b"a3", b"new")
+    assert list(store.prefix_scan(b"a")) == [(b"a", b"old"), (b"a2", b"new"), (b"a3", b"new"), (b"a\xff", b"old")]
+    task.on_aborted()
+    assert [key for key, _ in store.prefix_scan(b"a")] == [b"a", b"a1", b"a3", b"a\xff"]
+
+
+def test_prefix_scan_knows_undone_changes(task: Task) -> None:
+    store = running(task).stores["counts"]
+    store.put(b"a1", b"1")
+    assert list(store.prefix_scan(b"a")) == [(b"a1", b"1")]
+    store.begin()
+    store.put(b"a1", b"2")
+    store.put(b"a2", b"2")
+    assert list(store.prefix_scan(b"a")) == [(b"a1", b"2"), (b"a2", b"2")]
+    store.undo()
+    store.keep()
+    store.put(b"a3", b"3")
+    assert list(store.prefix_scan(b"a")) == [(b"a1", b"1"), (b"a3", b"3")]
+
+
+def test_prefix_scan_of_a_timestamped_store_has_values_alone(tmp_path: Path) -> None:
+    disk = TaskDisk(tmp_path, ("rows",))
+    disk.write(Write(changes={"rows": {b"a1": b"%8d" % 7 + b"old"}}))
+    store = StateStore("rows", disk, timestamped=True)
+    store.put(b"a2", b"new", 8)
+    assert list(store.prefix_scan(b"a")) == [(b"a1", b"old"), (b"a2", b"new")]
+    disk.close()
