@@ -16,6 +16,7 @@ from typing import Any
 
 from anabranch.clients.streams import stream_steps, table_steps
 from anabranch.clients.streams.context import Context, Handler, Timer, pass_on
+from anabranch.clients.streams.foreign_key_join import ForeignKeyJoin
 from anabranch.clients.streams.global_table import GlobalTable
 from anabranch.clients.streams.serdes import JSON, Serde
 from anabranch.clients.streams.stateless_stream import StatelessStream
@@ -312,6 +313,48 @@ class Table(Stream):
             value=value,
         )
         return Table(self._graph, self._join(other, join), store, value)
+
+    def join_foreign(
+        self,
+        other: Table,
+        foreign_key: Callable[[bytes, Any], bytes | None],
+        joined: Callable[[Any, Any], Any],
+        *,
+        store: str,
+        left: bool = False,
+        value: Serde = JSON,
+    ) -> Table:
+        """Join each row with the row of another table that its value names, into a table of the results.
+
+        A change of either table changes the results, of a row of the other table those of all rows that name it. The
+        topics need not be keyed alike, nor have as many partitions, and each can be resized alone: both tables are
+        copied through topics of the application's own.
+
+        Args:
+            other: A table of the same topology, the right side; also this one.
+            foreign_key: Is given key and value of a row, and returns the key of the other row; None if it names none.
+                It must return the same each time.
+            joined: Is given the values of the two rows, and returns the result.
+            store: The name of the store of the results, with which the names of other stores and topics begin.
+            left: Whether a row has a result without another one, with None as the other value.
+            value: How results are encoded in the store.
+
+        Returns:
+            Every change of a result, under the key of this table's row.
+
+        Raises:
+            TypeError: The other table is a global one, or no table.
+            ValueError: The other table is one of another topology, or there is a join with this store.
+        """
+        if not isinstance(other, Table):
+            raise TypeError(
+                "`join_foreign` needs the result of `Topology.table`, or another table that is no global one"
+            )
+        if other._graph is not self._graph:
+            raise ValueError("only tables of one topology can be joined")
+        sides = {"left_value": self.value, "right_value": other.value}
+        join = ForeignKeyJoin(store=store, foreign_key=foreign_key, joined=joined, left=left, value=value, **sides)
+        return Table(self._graph, join.add(self._graph, self._node, other._node), store, value)
 
 
 @suggest_arguments

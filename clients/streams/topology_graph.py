@@ -94,7 +94,7 @@ class Built:
 
     subtopologies: tuple[Subtopology, ...]
     repartition_topics: Mapping[str, tuple[str, ...]]
-    """Internal topic -> the sources of the subtopologies that write to it: it has as many partitions."""
+    """Internal topic -> sources, mostly of the subtopologies that write to it: it is as wide as the widest of them."""
     global_tables: tuple[Subtopology, ...] = ()
     """The global tables, each with one source and one store. No task runs them."""
 
@@ -128,7 +128,7 @@ class Graph:
         self.global_tables: dict[str, Node] = {}
         """The sources of global tables, by the names of their stores."""
         self.repartitions: dict[str, Node] = {}
-        """The sinks that write to topics of the application's own, by the names of these."""
+        """The topics of the application's own, each with a step: it is as wide as that one's widest source."""
         self._readers: dict[Node, Node] = {}
         """The sources that read what these write."""
 
@@ -182,6 +182,11 @@ class Graph:
         self.repartitions[name] = sink = self.add_sink(keyed, INTERNAL + name, value)
         self._readers[sink] = source
         return source
+
+    def add_internal_topic(self, name: str, value: Serde, *, as_wide_as: str) -> Node:
+        """Add a topic that steps write to by themselves, as wide as another repartition topic; return its source."""
+        self.repartitions[name] = self.repartitions[as_wide_as]
+        return self.add_source(name, value, internal=True)
 
     def _has_left_join(self, source: Node) -> bool:
         """Whether a left join follows, also behind further repartitions, as Kafka Streams looks for it."""

@@ -51,12 +51,7 @@ FOUND: Final[dict[str, Callable[[], object]]] = {
     "Kerberos (GSSAPI)": lambda: "GSSAPI" in MECHANISMS,
     "Connect and MirrorMaker": lambda: [name for name in commands() if re.search("connect|mirror", name)],
     "a schema registry": lambda: routes("subjects") + routes("schemas") + sorted(commands() & {"schemas", "registry"}),
-    "foreign-key joins and versioned stores": lambda: [
-        name
-        for kind in (Topology, Stream, Table)
-        for name in dir(kind)
-        if re.search("foreign|version", name, re.IGNORECASE)
-    ],
+    "versioned stores": lambda: [name for kind in (Topology, Stream, Table) for name in dir(kind) if "version" in name],
     "splits and merges by load": lambda: [name for name in effective("reshard.") if re.search("auto|load", name)],
 }
 """What would be found here if the line of the first table were wrong."""
