@@ -11,6 +11,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.*;
+import java.util.function.Function;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.*;
@@ -47,6 +48,8 @@ public class StreamsRuns {
         config.put(StreamsConfig.APPLICATION_ID_CONFIG, "app");
         config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "nowhere:1");
         config.put("default.dsl.store", "in_memory");
+        config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, TEXT.getClass());
+        config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, TEXT.getClass());
         config.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_WINDOWED_AGGREGATION, 0L);
         config.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_OUTER_JOIN_SPURIOUS_RESULTS_FIX, 0L);
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
@@ -114,6 +117,8 @@ public class StreamsRuns {
                     .reduce((one, other) -> "" + Math.max(number(one), number(other)), Materialized.with(TEXT, TEXT)));
             case "join_table" -> tables.put(
                     out, joinTables(tables.get(step.get("of").asText()), tables.get(step.get("with").asText()), step));
+            case "join_foreign" -> tables.put(out, joinForeign(
+                    tables.get(step.get("of").asText()), tables.get(step.get("with").asText()), step));
             case "changes" -> streams.put(out, tables.get(step.get("of").asText()).toStream());
             case "window_count" -> streams.put(out, text(inTimeWindows(of, step).count(kept(Serdes.Long()))).mapValues(StreamsRuns::shown));
             case "window_reduce" -> streams.put(out, text(inTimeWindows(of, step).reduce(
@@ -134,8 +139,7 @@ public class StreamsRuns {
                             : of.join(tables.get(step.get("with").asText()), StreamsRuns::joined, Joined.with(TEXT, TEXT, TEXT)));
             case "global_table" -> everywhere[0] = builder.globalTable(step.get("topic").asText(), Consumed.with(TEXT, TEXT));
             case "join_global" -> {
-                KeyValueMapper<String, String, String> key =
-                        (ours, value) -> value == null || number(value) % 4 == n ? null : "k" + number(value) % 3;
+                KeyValueMapper<String, String, String> key = (ours, value) -> rowKey(value, n);
                 streams.put(out, step.get("left").asBoolean()
                         ? of.leftJoin(everywhere[0], key, (value, row) -> joined(value, row))
                         : of.join(everywhere[0], key, (value, row) -> joined(value, row)));
@@ -212,6 +216,21 @@ public class StreamsRuns {
             case "outer" -> of.outerJoin(other, StreamsRuns::paired, stored);
             default -> of.join(other, StreamsRuns::paired, stored);
         };
+    }
+
+    static KTable<String, String> joinForeign(KTable<String, String> of, KTable<String, String> other, JsonNode step) {
+        Materialized<String, String, KeyValueStore<Bytes, byte[]>> stored = Materialized.as(step.get("store").asText());
+        stored = stored.withKeySerde(TEXT).withValueSerde(TEXT);
+        long n = step.path("n").asLong();
+        Function<String, String> key = value -> rowKey(value, n);
+        return step.get("kind").asText().equals("left")
+                ? of.leftJoin(other, key, StreamsRuns::paired, stored)
+                : of.join(other, key, StreamsRuns::paired, stored);
+    }
+
+    /** The key of a row, by the value of a record; none for a quarter of them. */
+    static String rowKey(String value, long n) {
+        return value == null || number(value) % 4 == n ? null : "k" + number(value) % 3;
     }
 
     /** Stores that forget nothing: with the retention by default, a jump of time loses the results of closed windows. */

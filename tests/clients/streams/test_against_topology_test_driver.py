@@ -26,6 +26,7 @@ from tests.clients.streams.oracle import ask, driver_jars_or_skip
 pytestmark = pytest.mark.kafka_jars
 
 TOPOLOGIES: Final = int(os.environ.get("ANABRANCH_TOPOLOGIES", "300"))
+FOREIGN: Final = TOPOLOGIES // 3
 RECORDS: Final = 40
 AGGREGATIONS: Final = ("count", "sum", "reduce", "cogroup")
 TABLES: Final = ("sum", "reduce", "cogroup", "join_table")
@@ -187,6 +188,60 @@ class Program:
         ]
 
 
+class ForeignProgram:
+    """Joins of tables by foreign keys, whose sides have no input in common: how changes of one record that come to a
+    join by both sides are interleaved is decided by Kafka's queue.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.steps: list[Step] = [{"op": "source", "topic": "in", "out": "in"}]
+        self.inputs: dict[str, set[str]] = {}
+        """The topics that each table is made of."""
+        for topic in ("rows", "more", "others"):
+            self.table({topic}, op="table", topic=topic, out=topic)
+        self.table({"in"}, op="reduce", of="in", store="highest", out="highest")
+        for number in range(rng.randint(1, 3)):
+            self.join(f"joined-{number}")
+
+    def table(self, inputs: set[str], **step: Any) -> None:
+        """A table, whose changes are sent."""
+        out = step["out"]
+        self.inputs[out] = inputs
+        changes = {"op": "changes", "of": out, "out": f"changes-{out}"}
+        self.steps += [step, changes, {"op": "to", "of": changes["out"], "topic": f"out-{out}"}]
+
+    def join(self, out: str) -> None:
+        """A join of two tables, most often by a foreign key; or of a stream with a table."""
+        rng = self.rng
+        of = rng.choice(list(self.inputs))
+        apart = [name for name, inputs in self.inputs.items() if not inputs & self.inputs[of]]
+        if not apart:
+            return
+        other = rng.choice(apart)
+        op = rng.choice(["join_foreign"] * 4 + ["join_table"])
+        step = {"op": op, "of": of, "with": other, "store": out, "kind": rng.choice(["inner", "left"])}
+        self.table(self.inputs[of] | self.inputs[other], **step, n=rng.randrange(4), out=out)
+        if "in" not in self.inputs[out]:
+            self.steps += [
+                {"op": "join", "of": "in", "with": out, "left": rng.random() < 0.5, "out": f"met-{out}"},
+                {"op": "to", "of": f"met-{out}", "topic": f"out-met-{out}"},
+            ]
+
+    def records(self) -> list[tuple[str, str | None, str | None, int]]:
+        """Input for it, with some late timestamps, records without key and deletions."""
+        rng = self.rng
+        return [
+            (
+                rng.choice(["in", "rows", "more", "others"]),
+                None if rng.random() < 0.05 else f"k{rng.randrange(3)}",
+                None if rng.random() < 0.2 else str(rng.randrange(20)),
+                10 * number + rng.choice([0, 0, 3, -25, 40]) + 100,
+            )
+            for number in range(2 * RECORDS)
+        ]
+
+
 def declared(steps: list[Step]) -> Topology:
     """The same steps, with this package."""
     topology = Topology()
@@ -214,6 +269,15 @@ def declared(steps: list[Step]) -> Topology:
                 of.to(step["topic"], value=TEXT)
             case "join_table":
                 tables[out] = joined_tables(tables[step["of"]], tables[step["with"]], step)
+            case "join_foreign":
+                tables[out] = tables[step["of"]].join_foreign(
+                    tables[step["with"]],
+                    row_key(n),
+                    paired,
+                    store=step["store"],
+                    left=step["kind"] == "left",
+                    value=TEXT,
+                )
             case "changes":
                 # A step of its own, as toStream is: what follows gets a change before the joins of the table do.
                 streams[out] = tables[step["of"]].peek(lambda key, value: None)
@@ -377,3 +441,22 @@ def test_random_topologies_send_what_they_send_in_kafka_streams(jars: Path) -> N
         ours = sent(program.steps, question["records"])
         for topic, rows in answer.items():
             assert ours[topic] == rows, f"seed {seed}, {topic}: {program.steps}"
+
+
+def by_key(rows: list[list[Any]]) -> dict[str | None, list[list[Any]]]:
+    """The rows of each key: a row of one table may change those of many, and Kafka's queue decides their order."""
+    return {key: [row for row in rows if row[0] == key] for key in {row[0] for row in rows}}
+
+
+def test_random_joins_by_foreign_keys_send_what_they_send_in_kafka_streams(jars: Path) -> None:
+    programs = [ForeignProgram(seed) for seed in range(FOREIGN)]
+    questions: list[dict[str, Any]] = [{"steps": one.steps, "records": one.records()} for one in programs]
+    theirs = ask(jars, "run", questions, program="StreamsRuns.java")
+    assert len(theirs) == len(questions)
+    results = 0
+    for seed, (program, question, answer) in enumerate(zip(programs, questions, theirs, strict=True)):
+        ours = sent(program.steps, question["records"])
+        for topic, rows in answer.items():
+            assert by_key(ours[topic]) == by_key(rows), f"seed {seed}, {topic}: {program.steps}"
+        results += sum(len(rows) for topic, rows in answer.items() if topic.startswith("out-joined"))
+    assert results > FOREIGN
