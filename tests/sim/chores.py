@@ -22,6 +22,7 @@ from tests.sim.cluster import SimCluster
 from tests.sim.copiers import copied_offsets
 from tests.sim.coverage import Coverage
 from tests.sim.ending import committed_offsets
+from tests.sim.faults import entering
 from tests.sim.history import Place, Send
 
 SIDE: Final = "side"
@@ -29,17 +30,11 @@ PATIENCE_S: Final = 6.0
 """For a chore that may as well be dropped. Making and unmaking a topic is pursued until it is known to be done."""
 
 Chore = Callable[["Caretaker"], Awaitable[bool]]
+"""Returns whether it was done."""
 CHORES: Final[dict[str, Chore]] = {}
 
 
-def chore(name: str) -> Callable[[Chore], Chore]:
-    """Put a chore on the list. It returns whether it was done."""
-
-    def enter(function: Chore) -> Chore:
-        CHORES[name] = function
-        return function
-
-    return enter
+chore: Final = entering(CHORES)
 
 
 class Caretaker(Application):

@@ -22,7 +22,7 @@ from tests.sim.administration import as_administrator, delete_unread
 from tests.sim.assigning import SETTINGS
 from tests.sim.clients import COOPERATIVE, EAGER, TOPIC, Reader
 from tests.sim.effects import missing
-from tests.sim.faults import Fault
+from tests.sim.faults import Fault, entering
 from tests.sim.history import History, Place
 from tests.sim.resizing import RESIZE_FAULTS, RESIZE_STEPS, ResizeSchedule, Shape
 from tests.sim.schedule import Verdict
@@ -33,12 +33,7 @@ DELETION_FAULTS: Final[dict[str, Fault]] = {}
 WAIT_FOR_STEP_S: Final = 2.0
 
 
-def _fault(name: str) -> Any:
-    def enter(function: Any) -> Any:
-        DELETION_FAULTS[name] = function
-        return function
-
-    return enter
+_fault: Final = entering(DELETION_FAULTS)
 
 
 @_fault("records are deleted at a step of a resize")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.controller.failpoints import STEPS
 from anabranch.controller.zk import paths
@@ -23,14 +23,20 @@ UP_WITHIN_S: Final = 5.0
 """How long a node that lost power may take to start, with other faults beside; then the fault counts as over."""
 
 
-def fault(name: str) -> Callable[[Fault], Fault]:
-    """Put a fault on the menu."""
+def entering(table: dict[str, Any]) -> Callable[[str], Callable[[Any], Any]]:
+    """Return a decorator with a name, which puts functions into a table."""
 
-    def enter(function: Fault) -> Fault:
-        FAULTS[name] = function
-        return function
+    def named(name: str) -> Callable[[Any], Any]:
+        def enter(function: Any) -> Any:
+            table[name] = function
+            return function
 
-    return enter
+        return enter
+
+    return named
+
+
+fault: Final = entering(FAULTS)
 
 
 def target_of(schedule: Schedule, *, brokers_only: bool = False) -> int:

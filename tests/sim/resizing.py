@@ -29,7 +29,7 @@ from tests.sim.clients import CLIENT_FAILURES, COOPERATIVE, EAGER, GROUP, TOPIC,
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Auditor
 from tests.sim.effects import missing
-from tests.sim.faults import FAULTS, Fault
+from tests.sim.faults import FAULTS, Fault, entering
 from tests.sim.history import History, OffsetsReset
 from tests.sim.loop import Process
 from tests.sim.resizer import KINDS, Drainer, Resizer, kinds_of, walk
@@ -57,12 +57,7 @@ BORROWED: Final = (
 RESIZE_FAULTS: Final[dict[str, Fault]] = {name: FAULTS[name] for name in BORROWED}
 
 
-def _fault(name: str) -> Any:
-    def enter(function: Any) -> Any:
-        RESIZE_FAULTS[name] = function
-        return function
-
-    return enter
+_fault: Final = entering(RESIZE_FAULTS)
 
 
 @_fault("controller fails in a resize")

@@ -32,7 +32,7 @@ from tests.sim.clients import COOPERATIVE, EAGER, GROUP, TOPIC, Reader
 from tests.sim.cluster import chance
 from tests.sim.deleting import DELETION_FAULTS, GroupHistory
 from tests.sim.effects import missing
-from tests.sim.faults import FAULTS, Fault
+from tests.sim.faults import FAULTS, Fault, entering
 from tests.sim.history import History, OffsetsReset
 from tests.sim.liveness import LogReader
 from tests.sim.phases import SHORT, Phases
@@ -78,12 +78,7 @@ SWARM_CHORES[log_directories.CHORE] = log_directories.move_between_directories
 ADMINISTRATION: Final[dict[str, Fault]] = {}
 
 
-def _fault(name: str) -> Any:
-    def enter(function: Any) -> Any:
-        ADMINISTRATION[name] = function
-        return function
-
-    return enter
+_fault: Final = entering(ADMINISTRATION)
 
 
 @_fault("a client is throttled")
