@@ -1,8 +1,8 @@
-"""What pyproject.toml cannot say: `ANABRANCH_COMPILE=1 python -m build --wheel` compiles the hot modules with mypyc.
+"""The build step beside pyproject.toml: `ANABRANCH_COMPILE=1 python -m build --wheel` compiles hot modules with mypyc.
 
-The sources stay ordinary Python: each compiled module stands in the wheel beside the one that it was made of, whose
-lines tracebacks name, and which is imported where the compiled one is deleted. Without the variable, and in an editable
-installation, nothing is compiled. Which modules pay was measured (docs/performance-log.md, "Compiled").
+The wheel has each compiled module and its source. Tracebacks show lines of the source, and Python imports the source if
+the compiled module is deleted. Without the variable, and in an editable installation, nothing is compiled. The list
+comes from measurements (docs/performance-log.md, "Compiled").
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class Reader(PartitionKeyRebalanceListener):
     # --- hooks into the client
 
     def begin(self, place: Place, offset: int) -> None:
-        """Note that the consumer reads a partition from here on."""
+        """Note that the consumer starts to read a partition."""
         run = self._runs[place] = self._runs.get(place, 0) + 1
         history = self._record.history
         history.read_starts.append(ReadStart(history.tick(), self.identity, run, place, offset, self.group_generation))

@@ -28,7 +28,7 @@ def judge_again(history: History) -> list[str]:
 
 
 def judge_topic(history: History, topic: str) -> Verdict:
-    """Judge a topic's logs, and what the history's group received of it unless nobody reads it."""
+    """Judge a topic's logs, and the deliveries to the group of the history if a group reads the topic."""
     verdict = Verdict()
     numbered = {one.value: one for one in history.sends if one.ordered}
     acknowledged = [_acknowledged(one) for one in _acknowledged_in(history, topic)]

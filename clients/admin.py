@@ -133,7 +133,7 @@ class Admin(AdminConnection):
             allow_shrink: Without it, a smaller count than now is refused, as Kafka does. With it, it still is while
                 groups of other clients read the topic whose order of keys is kept for them, which no merge can, unless
                 the topic has `reshard.legacy.consumers.shrink=warn`.
-            validate_only: Let the cluster check the request and change nothing.
+            validate_only: Validate the request without changing anything.
 
         Raises:
             KafkaError: INVALID_PARTITIONS for the count that it has already, or one that it cannot have;
@@ -148,7 +148,7 @@ class Admin(AdminConnection):
         """List the topics.
 
         Args:
-            include_internal: With those that the cluster keeps its own state in, such as `__consumer_offsets`.
+            include_internal: Include internal topics, such as `__consumer_offsets`.
 
         Returns:
             Their names, sorted.
@@ -221,7 +221,7 @@ class Admin(AdminConnection):
     ) -> None:
         """Change single settings of a topic, a broker, or a subscription to client metrics; the others stay.
 
-        Nodes take them up while they run. A subscription begins with its first setting and ends with its last.
+        Running nodes apply them. A subscription exists while it has a setting.
 
         Args:
             topic: The topic's name.
@@ -229,9 +229,9 @@ class Admin(AdminConnection):
             client_metrics: The subscription's name; its settings are metrics, interval.ms and match.
             changes: Name -> new value.
             unset: Names of settings that go back to their default.
-            append: Name -> values to be added to a setting that is a list, with commas between them.
-            subtract: Name -> values to be taken out of a list.
-            validate_only: Let the cluster check the changes and make none.
+            append: Name -> comma-separated values to add to a setting that is a list.
+            subtract: Name -> comma-separated values to remove from a list.
+            validate_only: Validate the changes without making them.
 
         Raises:
             ValueError: None of these is named, or several are.
@@ -267,10 +267,10 @@ class Admin(AdminConnection):
         """Delete the oldest records of partitions.
 
         Args:
-            before: Partition -> the offset of the first record to be kept; -1 deletes all that is committed.
+            before: Partition -> the offset of the first record that is kept; -1 deletes all committed records.
 
         Returns:
-            Partition -> the offset at which it begins now.
+            Partition -> its new log start offset.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION for a topic that is compacted only.
@@ -283,11 +283,11 @@ class Admin(AdminConnection):
         """Elect leaders: preferred replicas that are in sync, or with `unclean` any replica that is alive.
 
         Args:
-            partitions: The partitions; None for all that are not led as they should be.
+            partitions: The partitions; None for all that need an election.
             unclean: Elect replicas that are not in sync where no other is alive: acknowledged records are lost.
 
         Returns:
-            Partition -> None, or why it has no new leader: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+            Partition -> None, or the error: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
             ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
         """
         return await elect_leaders(self.network, partitions, unclean=unclean, timeout_ms=self._timeout_ms)
@@ -296,11 +296,10 @@ class Admin(AdminConnection):
         """Start reassigning partitions to other brokers; `list_partition_reassignments` shows the progress.
 
         Args:
-            moves: Partition -> the ids of the brokers that are to hold it, the preferred leader first; None calls a
-                move off.
+            moves: Partition -> the ids of its new replicas, the preferred leader first; None cancels a reassignment.
 
         Returns:
-            Partition -> None when its move has begun, or why it has not: INVALID_REPLICA_ASSIGNMENT,
+            Partition -> None once its reassignment has started, or the error: INVALID_REPLICA_ASSIGNMENT,
             NO_REASSIGNMENT_IN_PROGRESS, OPERATION_NOT_ATTEMPTED while the topic is resized.
         """
         return await alter_partition_reassignments(self.network, moves, self._timeout_ms)
@@ -311,7 +310,7 @@ class Admin(AdminConnection):
         """List the partitions whose replicas are being reassigned.
 
         Args:
-            partitions: Look at these only; None for all.
+            partitions: Only these partitions; None for all.
 
         Returns:
             Partition -> its replicas, which of them are being added, which are to be removed.
@@ -324,13 +323,13 @@ class Admin(AdminConnection):
         """Describe users with SCRAM credentials.
 
         Args:
-            users: Which; None for all.
+            users: The names; None for all.
 
         Returns:
             User -> mechanism -> iterations.
 
         Raises:
-            KafkaError: RESOURCE_NOT_FOUND: a user that was named is none.
+            KafkaError: RESOURCE_NOT_FOUND: a named user does not exist.
         """
         return await describe_users(self.network, users)
 
@@ -347,7 +346,7 @@ class Admin(AdminConnection):
         Args:
             user: The name.
             password: The password.
-            mechanisms: By which it may log in.
+            mechanisms: The SCRAM mechanisms with which the user may log in.
             iterations: How many rounds of hashing, from 4096 to 16384.
         """
         await set_password(self.network, user, password, mechanisms=mechanisms, iterations=iterations)
@@ -357,7 +356,7 @@ class Admin(AdminConnection):
 
         Args:
             user: The name.
-            mechanisms: By which it shall not log in any more; None for all.
+            mechanisms: The SCRAM mechanisms that are removed; None for all.
 
         Raises:
             KafkaError: RESOURCE_NOT_FOUND: there is no such user.
@@ -368,7 +367,7 @@ class Admin(AdminConnection):
         """List entries of access control lists.
 
         Args:
-            wanted: Which; None for all.
+            acl_filter: The entries to list; None for all.
 
         Returns:
             Pairs of what an entry is about and what it says.
@@ -381,14 +380,14 @@ class Admin(AdminConnection):
     async def create_acls(self, entries: Sequence[tuple[ResourcePattern, Acl]]) -> None:
         """Create ACL entries. An existing entry is no error.
 
-        Every broker obeys soon; the one that was asked does when this returns.
+        The broker that handled the request applies them at once, and the others soon.
 
         Args:
             entries: Pairs of what an entry is about and what it says.
 
         Raises:
             KafkaError: SECURITY_DISABLED: brokers have no `authorizer.class.name`. CLUSTER_AUTHORIZATION_FAILED.
-                INVALID_REQUEST: no such entry can be, such as one about a cluster of another name.
+                INVALID_REQUEST: an entry is invalid, such as one about a cluster of another name.
         """
         await create_acls(self.network, entries)
 
@@ -396,7 +395,7 @@ class Admin(AdminConnection):
         """Delete ACL entries.
 
         Args:
-            *wanted: Which; an `AclFilter()` without arguments means all.
+            *acl_filters: The entries to delete; an `AclFilter()` without arguments means all.
 
         Returns:
             The entries that are gone.
@@ -409,19 +408,19 @@ class Admin(AdminConnection):
     async def create_token(
         self, *, owner: str | None = None, renewers: Sequence[str] = (), max_lifetime_ms: int = -1
     ) -> DelegationToken:
-        """Create a delegation token, with which clients log in by SCRAM instead of a password.
+        """Create a delegation token. Clients log in with it by SCRAM, in place of a password.
 
         Args:
             owner: The principal that it logs in, as User:NAME; None: this client's.
-            renewers: Who may renew and end it besides its owner, as User:NAME.
-            max_lifetime_ms: How long it may be renewed; -1: as long as brokers allow.
+            renewers: The principals that may renew and expire it besides its owner, as User:NAME.
+            max_lifetime_ms: The time up to which it can be renewed; -1: the maximum of the brokers.
 
         Returns:
             The token, with its secret.
 
         Raises:
             KafkaError: DELEGATION_TOKEN_AUTH_DISABLED: brokers have no `delegation.token.secret.key`.
-                DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: this client has not logged in, or has by a token.
+                DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: this client has not logged in, or has logged in with a token.
                 DELEGATION_TOKEN_AUTHORIZATION_FAILED: this client may not act for the owner.
         """
         return await create_token(self.network, owner, renewers, max_lifetime_ms)
@@ -430,7 +429,7 @@ class Admin(AdminConnection):
         """List delegation tokens with their secrets, as far as the caller may see them.
 
         Args:
-            owners: Whose, as User:NAME; None for everybody's.
+            owners: The owners, as User:NAME; None for all.
         """
         return await describe_tokens(self.network, owners)
 
@@ -439,7 +438,7 @@ class Admin(AdminConnection):
 
         Args:
             secret: The token's secret.
-            period_ms: How long from now on; -1: as brokers have it.
+            period_ms: The new lifetime from now on; -1: the default of the brokers.
 
         Returns:
             When it ends, in milliseconds since the epoch.
@@ -454,7 +453,7 @@ class Admin(AdminConnection):
 
         Args:
             secret: The token's secret.
-            period_ms: How long from now on; -1: it ends at once.
+            period_ms: The remaining lifetime; -1: the token expires at once.
 
         Returns:
             When it ends, in milliseconds since the epoch.

@@ -218,7 +218,7 @@ class ShutdownRequested:
 
 @value
 class PartitionsRequested:
-    """An admin asks for more or fewer partitions."""
+    """An admin client requests more or fewer partitions."""
 
     token: int
     request: CreatePartitionsRequest

@@ -211,7 +211,7 @@ def retiring_partitions(state: ClusterState, topic: Topic) -> list[TopicPartitio
 
 
 def check_drained(state: ClusterState) -> list[Effect]:
-    """Ask the leaders of partitions marked for deletion whether they still hold records."""
+    """Query the leaders of partitions marked for deletion for remaining records."""
     decided: list[Effect] = []
     for name in sorted(state.at_work):
         topic = state.topics[name]

@@ -114,7 +114,7 @@ async def stock_readers(services: Services, controller: Controller, topic: str, 
 
 
 async def groups_on(services: Services, state: ClusterState, topic: str, timeout_s: float) -> list[ListedGroup]:
-    """Ask every coordinator once for such groups. Raises OSError if a response is incomplete, and TimeoutError."""
+    """Query every coordinator once for such groups. Raises OSError if a response is incomplete, and TimeoutError."""
     partitions = is_coordinated(state)
     leaders = sorted(set(partitions.values()))
     outcomes = await asyncio.gather(

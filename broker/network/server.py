@@ -36,7 +36,7 @@ class Server:
         *,
         is_open: bool = True,
     ) -> None:
-        """`protections`: listener -> what it demands of those who connect; nothing of those it does not name.
+        """`protections`: listener -> its TLS and authentication; nothing of those it does not name.
 
         Unless it is open, connections are accepted and wait for `open`.
         """

@@ -1,8 +1,9 @@
 """Keeps one node's configuration equal to ZooKeeper's: its own settings, and those of topics, groups, quotas and users.
 
 Under each new session the node watches first and then reads everything, because changes between sessions send no
-notification. Afterwards each change notification reloads what it names. A key store is read again even if its
-properties are equal: the file may have changed. A key store that cannot be read leaves the previous one in use.
+notification. Afterwards each change notification reloads the configuration that it names. A key store is read again
+even if its properties are equal: the file may have changed. A key store that cannot be read leaves the previous one in
+use.
 """
 
 from __future__ import annotations

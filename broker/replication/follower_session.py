@@ -117,7 +117,7 @@ class FollowerSession:
         self.epoch = self._first_epoch
 
     def request(self, settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int) -> FetchRequest:
-        """Return the next request; `requested` then has what is requested of all partitions."""
+        """Return the next request; `requested` then has an entry for every requested partition."""
         if by_id != self._by_id:
             self.restart()
         self._by_id = by_id

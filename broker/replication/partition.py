@@ -60,7 +60,7 @@ class Listener(Protocol):
     """Notified once of the next change of a partition."""
 
     def on_change(self) -> None:
-        """Handle a change. The listener is removed before; to hear of later changes it has to listen again."""
+        """Handle a change. The listener is removed before; for later changes it has to be added again."""
 
 
 class Partition:

@@ -23,7 +23,7 @@ class ZnodeWatch:
     """A task that calls `read` after each call of `on_change`."""
 
     def __init__(self, what: str, task: str, read: Callable[[], Awaitable[None]]) -> None:
-        """`what`: what is read, for the log. `task`: the task's name. `read` watches the znodes again."""
+        """`what`: the name of the content, for the log. `task`: the task's name. `read` watches the znodes again."""
         self._what = what
         self._task_name = task
         self._read = read

@@ -79,10 +79,10 @@ class Consumer(ConsumerRuntime):
         group_protocol: "classic", where a member assigns, or "consumer", where the broker does (KIP-848): no member
             waits for all others then. A cluster without such groups is met with "classic". The broker has its own
             session timeout (45 s) and interval of heartbeats then, and `session_timeout_ms` is not used.
-        max_poll_records: How many records `getmany` returns at most, if it is not told otherwise.
+        max_poll_records: The most records that `getmany` returns, unless its own argument says otherwise.
         fetch_max_wait_ms: How long a broker holds a request back while there is nothing new.
         request_timeout_ms: How long one request may take.
-        metadata_max_age_ms: How old metadata gets before it is asked for again.
+        metadata_max_age_ms: The age at which metadata is refreshed.
         ordered_delivery: False: no gates, as with Kafka's consumers; keys may overtake themselves after a resize.
         allow_auto_create_topics: Whether asking for a topic may create it, where brokers create topics by themselves.
         listener: Callbacks that move the application's own state along with its keys.

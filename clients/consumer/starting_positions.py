@@ -6,7 +6,7 @@ The group's committed offset, otherwise the reset policy's (`offset_lookup`), wi
     R10   a position that comes from the reset policy is committed at once, because others may wait for just that;
           and only in the assignment that it was found for: later it would take back what others have committed
 
-The answers go to `ConsumerCore`, which takes those that are still wanted by then.
+The results go to `ConsumerCore`, which ignores those that it no longer needs.
 """
 
 from __future__ import annotations

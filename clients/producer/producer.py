@@ -70,7 +70,7 @@ class Producer:
         request_timeout_ms: How long one request may take before it is sent again.
         delivery_timeout_ms: How long a record may take from `send` until it is stored, retries included.
         max_block_ms: How long `send` and the calls of a transaction may wait for metadata, room or the coordinator.
-        metadata_max_age_ms: How old metadata gets before it is asked for again.
+        metadata_max_age_ms: The age at which metadata is refreshed.
         clock_ms: The time for the timestamps of records, in milliseconds since 1970; the system's if None.
         rng: Where random choices come from, such as the partition of records without a key.
         **security: TLS and login, by aiokafka's names: `security_protocol`, `ssl_cafile`, `ssl_certfile`,

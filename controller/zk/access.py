@@ -26,7 +26,7 @@ _PRIVATE: Final = ("/config/users", paths.BROKER_CONFIGS, "/delegation_token/tok
 
 
 class Access(enum.Enum):
-    """What others than its owners may do with a znode."""
+    """The permissions on a znode of clients that do not own it."""
 
     OPEN = "open"
     READABLE = "readable"
@@ -34,7 +34,7 @@ class Access(enum.Enum):
 
 
 def access_to(path: str, *, secured: bool) -> Access:
-    """Return what others may do with a znode created now."""
+    """Return the permissions of other clients on a new znode."""
     if not secured or path == paths.CONSUMERS:
         return Access.OPEN
     return Access.PRIVATE if path.startswith(_PRIVATE) else Access.READABLE

@@ -64,7 +64,7 @@ class MemoryZooKeeper:
     """The ZooKeeper service. Everything runs on the loop of its callers; it needs no start or stop.
 
     Args:
-        tree: What it holds from the start, which no session owns any of.
+        tree: The znodes at the start; no session owns one.
     """
 
     def __init__(self, tree: ZnodeTree | None = None) -> None:
@@ -303,13 +303,13 @@ class MemorySession(ZkSession):
         return self._to_server.delay_s
 
     def slow_down(self, delay_s: float) -> None:
-        """Delay what the client sends, and what it gets; 0 ends it, and lets what is under way arrive."""
+        """Delay the requests and responses of the client; 0 ends it, and lets what is under way arrive."""
         self._to_server.delay_s = self._to_client.delay_s = delay_s
         if not delay_s:
             self._flush()
 
     def _flush(self) -> None:
-        """Let what is under way arrive, and what is answered first be first."""
+        """Deliver delayed requests and responses in their order."""
         self._to_client.flush()
         self._to_server.flush()
 

@@ -1,4 +1,4 @@
-"""aiokafka as a member of a group that writes down what it is handed, for `anabranch.chaos run --member`.
+"""aiokafka as a group member that logs each delivered record, for `anabranch.chaos run --member`.
 
     python -m anabranch.chaos run --duration 60 --member "aiokafka=python examples/members/aio.py"
 

@@ -1,4 +1,4 @@
-"""confluent-kafka as a member of a group that writes down what it is handed, for `anabranch.chaos run --member`.
+"""confluent-kafka as a group member that logs each delivered record, for `anabranch.chaos run --member`.
 
     python -m anabranch.chaos run --duration 60 --member "librdkafka=python examples/members/librdkafka.py classic"
 

@@ -75,7 +75,7 @@ class Leadership(Generic[Shard]):
             self._close(partition, ErrorCode.NOT_COORDINATOR)
 
     def close_all(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Close all shards; what this broker still leads is loaded when it hears so again."""
+        """Close all shards; the partitions that this broker still leads are loaded after the next LeaderAndIsr."""
         for partition in list(self.shards):
             self._close(partition, error)
 

@@ -1,8 +1,8 @@
 """The built-in ZooKeeper on a port: it moves bytes between sockets and connections, and ends silent sessions.
 
 Bytes are executed when the loop reads them, before timers that are due. So a process that was held for a while sees
-what its clients have sent meanwhile before it ends a session. A client that does not read what it asked for is not read
-either, loses its session at the timeout, and its connection soon after.
+what its clients have sent meanwhile before it ends a session. The server stops reading from a client that does not read
+its responses. Its session expires at the timeout, and its connection ends soon after.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Peer(asyncio.Protocol):
         self._impatience = asyncio.get_running_loop().call_later(CONNECT_TIMEOUT_S, self._close_without_session)
 
     def data_received(self, data: bytes) -> None:
-        """Execute what is complete. A bug ends this connection, and no other."""
+        """Execute every complete request. A bug ends this connection, and no other."""
         try:
             self._connection.receive(data)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Completion in bash, which takes `retention.ms=1` and `127.0.0.1:9092` for several words.
+"""Completion in bash, also of words with `=` or `:`, such as `retention.ms=1` and `127.0.0.1:9092`.
 
-Bash splits a line at `=` and `:` too, and replaces only the part behind the last of them. Click's own class would see
-the parts as separate arguments, and repeat the parts before.
+Bash splits a line at these characters too, and replaces only the last part. Click's own class would take each part for
+an argument, and its completions would repeat the earlier parts.
 """
 
 from __future__ import annotations

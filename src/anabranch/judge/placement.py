@@ -1,4 +1,4 @@
-"""The partition of a key at each generation of a topic: Kafka's murmur2 and linear hashing, written a second time.
+"""The partition of a key at each generation: a second implementation of Kafka's murmur2 and of linear hashing.
 
 Source: `docs/resize.md`. The base is the odd part of the initial partition count.
 """
