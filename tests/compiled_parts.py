@@ -32,7 +32,7 @@ def home_of(target: Any) -> str:
 
 
 def heeding_compiled_parts(patch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The same, but that it skips the test that wants to replace a part of a compiled module."""
+    """Return a monkeypatch that skips a test which replaces a part of a compiled module."""
     replace: Callable[..., None] = patch.setattr
 
     def heed(target: Any, name: Any, *others: Any, **more: Any) -> None:

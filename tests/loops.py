@@ -24,10 +24,10 @@ _holds_back = False
 
 
 def collect_garbage(*, everything: bool = False) -> None:
-    """Collect what has been made since the last look, and once in a while everything.
+    """Collect new objects, and every 200th time all objects.
 
-    A look at all objects of a whole session takes 0.4 s, and there are more than a thousand. What survives one look is
-    therefore left out of the next ones (`gc.freeze`), until it is looked at again with all the rest.
+    A full collection at the end of a session takes 0.4 s, and there are more than a thousand collections. Objects that
+    survive one are therefore left out of the next ones (`gc.freeze`) until the next full collection.
     """
     if everything or next(_looks) % LOOKS == 0:
         gc.unfreeze()
@@ -38,7 +38,7 @@ def collect_garbage(*, everything: bool = False) -> None:
 
 @contextlib.contextmanager
 def looked_at_again() -> Iterator[None]:
-    """What is new in the block is not left out of the first look behind it."""
+    """Let the first collection after the block include the objects of the block."""
     global _holds_back
     _holds_back = True
     try:
@@ -48,7 +48,7 @@ def looked_at_again() -> Iterator[None]:
 
 
 class Strict(asyncio.AbstractEventLoop):
-    """Mixed into a loop: what runs on it fails, and is cancelled, as soon as the loop's exception handler is called."""
+    """A mixin for event loops: a call of the exception handler fails and cancels the running test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def _complain(loop: Any, context: dict[str, Any]) -> None:
 
 
 class StrictLoop(Strict, asyncio.SelectorEventLoop):
-    """What tests run on unless they ask for another."""
+    """The default loop of tests."""
 
 
 class HastyLoop(StrictLoop):
@@ -103,7 +103,7 @@ class HastyLoop(StrictLoop):
 
 
 class StrictUvloop(Strict, uvloop.Loop):
-    """A loop of another make."""
+    """uvloop."""
 
 
 class StrictClockLoop(Strict, ClockLoop):

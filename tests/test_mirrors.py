@@ -1,11 +1,9 @@
-"""A module's tests are where its name says: those of `anabranch/clients/consumer/lease.py` are in
-`tests/clients/consumer/test_lease.py`.
+"""Test files mirror modules: `tests/clients/consumer/test_lease.py` tests `anabranch/clients/consumer/lease.py`.
 
-What belongs to no layer of the package (`anabranch/cluster/in_process.py`, `anabranch/report/`) has its tests in
-`tests/anabranch/`. Three kinds of modules need no file of their own: handlers, which are asked over the wire by the
-tests of what they answer for; declarations of messages, which `tests/protocol` goes through as a whole; and modules
-that decide nothing, neither by a branch nor by a loop. For some others `ELSEWHERE` says where they are tested, and why
-not under their name.
+Modules outside the layers (`anabranch/cluster/in_process.py`, `anabranch/report/`) have their tests in
+`tests/anabranch/`. Three kinds of modules need no test file: handlers, which other tests call over the wire;
+declarations of messages, all of which `tests/protocol` tests; and modules without a branch or a loop. `ELSEWHERE` lists
+all other modules that are tested in another file, and the reason.
 """
 
 from __future__ import annotations
@@ -29,133 +27,133 @@ DECISIONS: Final = (
 
 ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "broker/coordinators/classic_groups/test_group_machine.py": (
-        "one machine in several modules: an event of a group goes through most of them",
+        "one state machine in several modules: most events of a group pass through all of them",
         "broker/coordinators/groups/: group_table\nbroker/coordinators/classic_groups/: rebalance",
     ),
     "broker/coordinators/consumer_groups/test_heartbeat.py": (
-        "a heartbeat goes through most of what is decided about a KIP-848 group",
+        "most decisions about a KIP-848 group follow from a heartbeat",
         "broker/coordinators/consumer_groups/: admission decision departure expressions member subscribed_topics "
         "target_assignment",
     ),
     "broker/coordinators/consumer_groups/test_classic_members.py": (
-        "what classic members are told is in the bytes of their assignors",
+        "responses to classic members have the encoding of their assignors",
         "broker/coordinators/consumer_groups/: classic_assignment",
     ),
     "broker/coordinators/consumer_groups/test_uniform_assignor.py": (
-        "what an assignor works from shows in what it assigns",
+        "the input of an assignor, visible only in its assignments",
         "broker/coordinators/consumer_groups/: group_spec",
     ),
     "broker/coordinators/groups/test_group_gates.py": (
-        "what is kept of a group decides nothing without the gates",
+        "the stored state of a group, used only by its gates",
         "broker/coordinators/gates/: group_gate_state",
     ),
     "clients/test_group_kinds.py": (
-        "where groups stand is shown by the control plane and the dashboard, of every kind of groups",
+        "lag of groups of every kind, for the control plane and the dashboard",
         "dashboard/collectors/: shared_standings",
     ),
     "broker/coordinators/share_groups/test_share_heartbeat.py": (
-        "a group and how it is described are what heartbeats make of them",
+        "the state and description of a group, after heartbeats",
         "broker/coordinators/share_groups/: share_administration share_group",
     ),
     "broker/coordinators/streams_groups/test_streams_heartbeat.py": (
-        "a group, what its members may do and how it is described are what heartbeats make of them",
+        "the state, permissions and description of a group, after heartbeats",
         "broker/coordinators/streams_groups/: streams_admission streams_decision streams_group streams_member tasks",
     ),
     "broker/coordinators/share_partitions/test_shared_partitions.py": (
-        "what the parts do together shows in what members are answered",
+        "wiring, visible in the responses to members",
         "broker/coordinators/share_partitions/: share_services",
     ),
     "broker/coordinators/share_partitions/test_share_coordinator.py": (
-        "who asks and who is asked are two ends of one exchange",
+        "the client of the share coordinator: both ends of one request are tested together",
         "broker/coordinators/share_partitions/: share_persister",
     ),
     "protocol/test_consumer_group_records.py": (
-        "how all records stand in the topic shows in those of one kind",
+        "the common format of group records, tested with the records of one kind of groups",
         "protocol/: group_records",
     ),
     "broker/coordinators/test_transaction_failover.py": (
-        "what follows when leadership comes and goes needs brokers between which it does",
+        "coordinator failover needs several brokers",
         "broker/coordinators/transactions/: marker_sender",
     ),
     "broker/node/test_assembly.py": (
-        "the parts of a broker are handed to each other as parts of a node",
+        "part of the assembly of a node",
         "broker/node/: broker_assembly",
     ),
     "broker/network/test_server.py": (
-        "what a server is put together of: a socket is needed to see any of it",
+        "parts of a server, which need a socket",
         "broker/node/: app\nbroker/network/: connection\nbroker/dispatch/: services",
     ),
     "broker/storage/test_log.py": (
-        "parts of a log that nothing else uses",
+        "parts that only a log uses",
         "broker/storage/: record_rewriting log_directory memory_files os_files segments",
     ),
     "controller/test_machine.py": (
-        "parts of the controller's machine: an event goes through most of them, and its world plays them as one",
+        "parts of the controller's state machine: most events pass through all of them",
         "controller/: model outcomes",
     ),
     "contracts/test_zk_session.py": (
-        "both ZooKeepers are held to one contract",
+        "one contract for both kinds of sessions",
         "controller/zk/: kazoo_client session tree",
     ),
     "clients/consumer/test_consumer.py": (
-        "what a consumer is put together of, in front of a cluster",
+        "parts of a consumer, which need a cluster",
         "clients/consumer/: consumer_config consumer_partition_assignor consumer_runtime progress_watch steps "
         "topic_gates",
     ),
     "clients/test_admin.py": (
-        "answers of a cluster to an admin",
+        "functions of an admin client, which need a cluster",
         "clients/: admin_connection group_admin",
     ),
     "clients/producer/test_sender.py": (
-        "what a producer does when a broker refuses, is silent or goes away shows in what it sends",
+        "reactions to refusals, timeouts and lost brokers, visible in the next requests",
         "clients/producer/: transaction_task transaction_errors",
     ),
     "clients/streams/test_task_assignor.py": (
-        "every assignor is held to the same promises",
+        "one contract for all assignors",
         "clients/streams/: high_availability_task_assignor movements standbys sticky_task_assignor",
     ),
     "clients/streams/test_group_simulation.py": (
-        "what the leader of a group decides is played with all its members",
+        "decisions of a group's leader, which need all members",
         "clients/streams/: group group_assignment group_member",
     ),
     "clients/streams/test_task_machine.py": (
-        "a hand-over that is due is part of what the machine decides to commit",
+        "parts of the decision when to commit and hand over",
         "clients/streams/: departures input_offsets",
     ),
     "clients/streams/test_stream.py": (
-        "what a step does with records is seen in a topology",
+        "steps, which need a topology",
         "clients/streams/: stateless_stream stream_steps table_steps",
     ),
     "clients/streams/test_windowed_stream.py": (
-        "what a step does with records is seen in a topology",
+        "steps, which need a topology",
         "clients/streams/: windowed_aggregation",
     ),
     "clients/streams/test_tasks.py": (
-        "a store is what its task makes of it",
+        "stores, which need a task",
         "clients/streams/: state_store task_state",
     ),
     "clients/streams/test_streams.py": (
-        "an application is put together of them, and seen from outside",
+        "parts of an application, visible only from outside",
         "clients/streams/: changelog_reader committer handover_writer task_inputs task_manager task_runner",
     ),
     "protocol/test_codec.py": (
-        "the compiler's halves: what they write is compiled and held to Kafka's bytes",
+        "the parts of the compiler, whose output is compared with Kafka's bytes",
         "protocol/: decoder_source emitter encoder_source layout",
     ),
     "chaos/test_share_member.py": (
-        "a session is a member's, and is seen through it",
+        "the session of a share group member",
         "chaos/: share_session",
     ),
     "chaos/test_marathon.py": (
-        "processes, kills and ZooKeeper make them",
+        "faults that need processes and ZooKeeper",
         "chaos/: marathon_faults",
     ),
     "chaos/test_run.py": (
-        "what a run consists of needs processes to be seen at work",
+        "parts of a run, which need processes",
         "chaos/: archive clients cluster audit_companion history judgement scene",
     ),
     "spark_jobs/test_work.py": (
-        "they need a Spark, and the tests of `tests/spark_jobs` share one",
+        "they need Spark, and the tests of `tests/spark_jobs` share one session",
         "audit/: findings results metrics audit_snapshot jobs",
     ),
     "spark_jobs/test_audit.py": (
@@ -163,35 +161,35 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "spark_jobs/: bucket daemon session stages writer",
     ),
     "anabranch/demo/test_progress.py": (
-        "a demonstration is a story that is told by all of them together",
+        "the processes of one demonstration",
         "demo/: reader replay",
     ),
     "anabranch/control/tour/test_guide.py": (
-        "a story is told on a cluster, with all that it needs",
+        "parts of a tour, which needs a cluster",
         "control/tour/: failures resizes scene step\ncontrol/: tour_routes",
     ),
     "anabranch/cli/test_context.py": (
-        "what is stored of contexts shows in what commands use",
+        "the storage of contexts, visible in the commands that use one",
         "cli/: context_store",
     ),
     "anabranch/cli/test_tour.py": (
-        "a client is tried by the command that it is for",
+        "the client of one command",
         "control/: tour_client",
     ),
     "anabranch/dashboard/test_feed.py": (
-        "what is looked at needs a cluster in which it happens, and somebody who looks",
+        "collectors, which need a cluster and a viewer",
         "dashboard/collectors/: cluster_rows gates groups nodes rest topics",
     ),
     "anabranch/proxy/test_connection.py": (
-        "one of the two ends of what is tried there",
+        "one side of a proxied connection",
         "proxy/: connection_side",
     ),
     "anabranch/cli/test_groups.py": (
-        "a command is tried as a person types it, with what it calls",
+        "commands are tested with the functions that they call",
         "cli/: demo features up\ninspect/: closed_gates offset_reset",
     ),
     "anabranch/faults/test_fault_actions.py": (
-        "brokers are frozen, thawed and killed for faults",
+        "freezing, thawing and killing brokers, which faults do",
         "cluster/: broker_processes",
     ),
     "anabranch/cluster/test_processes.py": (
@@ -202,7 +200,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
 
 
 def modules() -> list[Path]:
-    """Every module but those that Python gives their names (`__init__`, `__main__`), relative to the package."""
+    """Return every module but `__init__` and `__main__`, relative to the package."""
     found: list[Path] = []
     folders = [ROOT]
     while folders:
@@ -215,13 +213,13 @@ def modules() -> list[Path]:
 
 
 def mirror_of(module: Path) -> Path:
-    """Where its tests are, relative to `tests`."""
+    """Return the path of a module's test file, relative to `tests`."""
     above = () if module.parts[0] in LAYERS else ("anabranch",)
     return Path(*above, module.with_name(f"test_{module.name}"))
 
 
 def decides(source: str) -> bool:
-    """Whether there is a branch or a loop in it; what only type checkers see does not count."""
+    """Return whether a module has a branch or a loop; code for type checkers does not count."""
     return any(
         isinstance(node, DECISIONS) and not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
         for node in ast.walk(ast.parse(source))
@@ -229,7 +227,7 @@ def decides(source: str) -> bool:
 
 
 def excepted() -> list[str]:
-    """The modules of `ELSEWHERE`."""
+    """Return the modules of `ELSEWHERE`."""
     found = []
     for _, lines in ELSEWHERE.values():
         for line in lines.splitlines():
@@ -239,7 +237,7 @@ def excepted() -> list[str]:
 
 
 def without_mirror() -> set[str]:
-    """The modules that should have a test file of their own name and have none."""
+    """Return the modules that need a test file of their own name and have none."""
     return {
         module.as_posix()
         for module in modules()
@@ -249,19 +247,19 @@ def without_mirror() -> set[str]:
     }
 
 
-def test_each_module_has_its_tests_where_its_name_says() -> None:
+def test_each_module_has_a_test_file_of_its_name() -> None:
     missing = without_mirror() - set(excepted())
     assert not missing, f"write tests/.../test_NAME.py, or say in ELSEWHERE where they are and why: {sorted(missing)}"
 
 
-def test_no_exception_outlives_its_reason() -> None:
+def test_each_exception_is_needed() -> None:
     names = excepted()
     assert len(set(names)) == len(names)
     assert set(names) <= without_mirror(), sorted(set(names) - without_mirror())
 
 
 @pytest.mark.parametrize("where", ELSEWHERE)
-def test_where_a_module_is_tested_instead_there_are_tests(where: str) -> None:
+def test_file_named_by_an_exception_has_tests(where: str) -> None:
     assert "def test_" in (TESTS / where).read_text()
 
 
@@ -273,12 +271,12 @@ def test_where_a_module_is_tested_instead_there_are_tests(where: str) -> None:
         ("report/page.py", "anabranch/report/test_page.py"),
     ],
 )
-def test_where_mirrors_are(module: str, mirror: str) -> None:
+def test_mirror_of_a_module(module: str, mirror: str) -> None:
     assert mirror_of(Path(module)) == Path(mirror)
     assert (ROOT / module).exists() and (TESTS / mirror).exists()
 
 
-def test_what_decides_nothing() -> None:
+def test_module_without_branch_or_loop_needs_no_test_file() -> None:
     assert not decides(
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import x\nA = 1\ndef f() -> int: return A"
     )

@@ -25,7 +25,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def floors(below: dict[str, set[str]]) -> dict[str, int]:
-    """The floor of each room: one above the highest that it imports. Raises RecursionError for a circle."""
+    """Return the level of each package: one above the highest level that it imports. A cycle raises RecursionError."""
     known: dict[str, int] = {}
 
     def floor(room: str) -> int:

@@ -1,7 +1,6 @@
 """Responses equal those of Apache Kafka 3.9, and of 4.1 with profile 4.1, field by field.
 
-Needs Kafka's jars (see `kafka_server`, `kraft_server`). `python -m tests.differential` shows the same comparison while
-one works on it.
+Needs Kafka's jars (see `kafka_server`, `kraft_server`). `python -m tests.differential` prints the comparison.
 """
 
 from __future__ import annotations

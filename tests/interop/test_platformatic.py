@@ -23,7 +23,7 @@ COUNT: Final = 50
 
 
 def why_missing() -> str:
-    """What this machine lacks for it; empty if nothing."""
+    """Return what is missing on this machine, or an empty text."""
     if shutil.which("node") is None:
         return "no node here"
     return "" if (CACHE / "platformatic" / "node_modules").is_dir() else "not installed: run `make interop`"

@@ -172,7 +172,7 @@ class Copier:
             self.copied += len(batch)
 
     def may_copy(self, goal: int, *, done: bool = False) -> None:
-        """Go on until so many are copied, or end."""
+        """Let the copier copy up to this many records; `done` ends it then."""
         with self.turn:
             self.goal, self.done = goal, done
             self.turn.notify_all()

@@ -83,7 +83,7 @@ class State(NamedTuple):
 
 
 class Delivery:
-    """The model: see the module's text."""
+    """The model; see the docstring of the module."""
 
     def __init__(
         self,

@@ -123,8 +123,8 @@ class SimNetwork:
         self._snares.pop((source, target), None)
 
     def release(self, pipe: Pipe, *, ends_after_s: float) -> None:
-        """Deliver a stalled connection's data, and its end later, as two packets. If both arrived at once, the request
-        would not be processed.
+        """Deliver a stalled connection's data, and later its end. If both arrived together, the request would not be
+        processed.
         """
         self.fired["overtaken on another connection"] += bool(pipe.queue)
         pipe.stalled = False

@@ -43,7 +43,7 @@ class Caught:
 
     @property
     def effort(self) -> str:
-        """How many schedules it took, and whether they were aimed at it."""
+        """The number of schedules until it was caught, and whether they had an aim."""
         where = AIMED_AT.get(self.name, "")
         return f"{self.schedules} aimed" if where else str(self.schedules)
 

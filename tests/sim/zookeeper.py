@@ -1,11 +1,11 @@
 """ZooKeeper in a simulation: the in-memory server with delayed, failing links and failing hosts.
 
-What MemoryZooKeeper decides stays as it is; here are the time that requests, answers and watches need, and the ways
-in which they get lost. Each session is first-in-first-out in both directions, and answers and watches share one queue,
-so a watch is delivered before any data that was read after it, however late. A broken link loses a random part of
-what was under way: requests that were carried out and whose answer is lost are the interesting ones.
+MemoryZooKeeper executes the requests. This module delays requests, responses and watches, and loses them. Each session
+is first-in-first-out in both directions, and answers and watches share one queue, so a watch is delivered before any
+data that was read after it, however late. A broken link loses a random part of the data in transit. The interesting
+requests are those that are executed and whose response is lost.
 
-Every committed transaction is recorded in zxid order: `transactions` is the referee of what the brokers believe.
+`transactions` records every committed transaction in zxid order; checkers compare the metadata of brokers with it.
 """
 
 from __future__ import annotations

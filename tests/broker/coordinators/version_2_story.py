@@ -226,7 +226,7 @@ async def fenced(t: Teller) -> None:
 
 
 async def fenced_of_version_0(t: Teller) -> None:
-    """The same for a transaction of the old kind."""
+    """Fence a producer that sends Produce v11, as clients without transactions version 2."""
     e = await t.init()
     await t.add(e)
     await t.produce(e, 0, version=11)

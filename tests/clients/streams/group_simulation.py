@@ -300,7 +300,7 @@ class Group:
         return self.judge.seen
 
     def rest(self) -> None:
-        """No more churn: the group comes to rest within as many rebalances as its tasks and budget allow."""
+        """Check that the group becomes stable within the maximal number of rebalances for its tasks."""
         self.quiet = self.ends_known = True
         self.topics["in"] -= self.draining
         self.draining = set()

@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "golden" / "kafka-streams-3.9.jsonl"
 
 
 def jars_or_skip() -> Path:
-    """The directory of Kafka's jars; without them the test is skipped loudly."""
+    """Return the directory of Kafka's jars, or skip the test with a message that names the variable."""
     given = os.environ.get(VARIABLE, "")
     if not given or not list(Path(given).glob("kafka-streams-3.9*.jar")) or java.why_missing(module=java.COMPILER):
         pytest.skip(f"NOT COMPARED WITH KAFKA STREAMS: {VARIABLE}={given!r} has no kafka-streams 3.9 jar, or no JDK")

@@ -1,4 +1,6 @@
-"""Stream time of a store: it does not go back, is a mark, and moves with keys; and the undo of an index."""
+"""Stream time of a store never decreases, is stored as a mark, and moves with keys; changes of an index can be
+undone.
+"""
 
 from __future__ import annotations
 

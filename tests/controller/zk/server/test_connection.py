@@ -1,4 +1,4 @@
-"""A connection to the built-in ZooKeeper: pieces, commands of four letters, logins, and nonsense."""
+"""A connection to the built-in ZooKeeper: split frames, four-letter words, logins, and malformed requests."""
 
 from __future__ import annotations
 
