@@ -115,25 +115,25 @@ async def create_with_counts_and_assignment(world: World) -> Any:
 
 
 @case(ErrorCode.POLICY_VIOLATION)
-async def create_very_many_partitions(world: World) -> Any:
+async def create_too_many_partitions(world: World) -> Any:
     """CreateTopics with a million partitions."""
     return await world.call(creating(world.fresh(), partitions=1_000_000))
 
 
 @case(ErrorCode.REQUEST_TIMED_OUT)
-async def create_without_patience(world: World) -> Any:
+async def create_with_a_short_timeout(world: World) -> Any:
     """CreateTopics with a timeout of 0 ms."""
     return await world.call(creating(world.fresh(), timeout_ms=0))
 
 
 @case(ErrorCode.NOT_CONTROLLER)
-async def create_at_the_wrong_node(world: World) -> Any:
+async def create_at_a_node_that_is_not_controller(world: World) -> Any:
     """CreateTopics at a broker that is not the controller."""
     return await world.call(creating(world.fresh()), at=world.other)
 
 
 @case(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-async def delete_no_topic(world: World) -> Any:
+async def delete_an_unknown_topic(world: World) -> Any:
     """DeleteTopics of a topic that does not exist."""
     return await world.call(deleting(name="nowhere"))
 
@@ -145,13 +145,13 @@ async def delete_an_unknown_id(world: World) -> Any:
 
 
 @case(ErrorCode.TOPIC_DELETION_DISABLED, delete_topic_enable="false")
-async def delete_where_that_is_off(world: World) -> Any:
+async def delete_topic_when_disabled(world: World) -> Any:
     """DeleteTopics where delete.topic.enable is false."""
     return await world.call(deleting(name=await world.topic()))
 
 
 @case(ErrorCode.LEADER_NOT_AVAILABLE, alone=True)
-async def ask_about_a_dead_leader(world: World) -> Any:
+async def metadata_of_a_partition_without_leader(world: World) -> Any:
     """Metadata of a partition whose only replica is dead."""
     topic = await on_one_broker(world, world.other)
     await world.cluster.crash_broker(world.leader(topic))
@@ -168,13 +168,13 @@ async def delete_records_that_do_not_exist(world: World) -> Any:
 
 
 @case(ErrorCode.ELECTION_NOT_NEEDED)
-async def elect_the_leader_again(world: World) -> Any:
+async def elect_the_present_leader(world: World) -> Any:
     """ElectLeaders of a partition whose preferred replica leads."""
     return await world.call(electing(await world.topic()))
 
 
 @case(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, alone=True)
-async def elect_a_dead_replica(world: World) -> Any:
+async def elect_an_offline_preferred_replica(world: World) -> Any:
     """ElectLeaders of a partition whose preferred replica is dead, and another leads."""
     topic = world.fresh()
     rows = [CreatableReplicaAssignment(partition_index=0, broker_ids=[world.other, world.controller])]
@@ -187,7 +187,7 @@ async def elect_a_dead_replica(world: World) -> Any:
 
 
 @case(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, alone=True)
-async def elect_at_any_price_where_nobody_lives(world: World) -> Any:
+async def unclean_election_without_live_replicas(world: World) -> Any:
     """ElectLeaders, unclean, of a partition whose replicas are all dead."""
     topic = await on_one_broker(world, world.other)
     await world.cluster.crash_broker(world.leader(topic))
@@ -215,13 +215,13 @@ async def until_led(world: World, topic: str, leader: int) -> None:
 
 
 @case(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-async def cancel_no_move(world: World) -> Any:
+async def cancel_without_a_reassignment(world: World) -> Any:
     """AlterPartitionReassignments that calls off a move that is not under way."""
     return await world.call(moving(await world.topic(), None))
 
 
 @case(ErrorCode.REASSIGNMENT_IN_PROGRESS, alone=True)
-async def grow_what_is_being_moved(world: World) -> Any:
+async def grow_during_a_reassignment(world: World) -> Any:
     """CreatePartitions of a topic that is being moved."""
     topic = await world.topic()
     controller = world.cluster.nodes[world.controller].controller
@@ -236,7 +236,7 @@ async def grow_what_is_being_moved(world: World) -> Any:
 
 
 @case(ErrorCode.LOG_DIR_NOT_FOUND)
-async def move_a_log_nowhere(world: World) -> Any:
+async def move_a_log_to_an_unknown_directory(world: World) -> Any:
     """AlterReplicaLogDirs to a directory that the broker does not have."""
     topic = await world.topic()
     rows = [AlterReplicaLogDir(path="/nowhere", topics=[AlterReplicaLogDirTopic(name=topic, partitions=[0])])]
@@ -244,13 +244,13 @@ async def move_a_log_nowhere(world: World) -> Any:
 
 
 @case(ErrorCode.MISMATCHED_ENDPOINT_TYPE)
-async def ask_a_broker_for_controllers(world: World) -> Any:
+async def describe_controllers_at_a_broker(world: World) -> Any:
     """DescribeCluster v1 of the controllers, at a broker."""
     return await world.call(DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2))
 
 
 @case(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
-async def ask_for_an_unknown_kind_of_node(world: World) -> Any:
+async def describe_an_unknown_endpoint_type(world: World) -> Any:
     """DescribeCluster v1 of endpoint type 9."""
     return await world.call(DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=9))
 
@@ -277,13 +277,13 @@ async def create_more_than_the_quota(world: World) -> Any:
 
 
 @case(ErrorCode.ILLEGAL_SASL_STATE)
-async def handshake_in_the_open(world: World) -> Any:
+async def sasl_handshake_on_plaintext(world: World) -> Any:
     """SaslHandshake on a PLAINTEXT listener."""
     return await world.call(SaslHandshakeRequest(mechanism="PLAIN"))
 
 
 @case(ErrorCode.SECURITY_DISABLED)
-async def describe_no_acls(world: World) -> Any:
+async def describe_acls_without_an_authorizer(world: World) -> Any:
     """DescribeAcls: there is no authorizer."""
     return await world.call(
         DescribeAclsRequest(
@@ -298,7 +298,7 @@ async def describe_no_acls(world: World) -> Any:
 
 
 @case(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
-async def ask_for_a_token_in_the_open(world: World) -> Any:
+async def create_a_token_on_plaintext(world: World) -> Any:
     """CreateDelegationToken on a PLAINTEXT listener."""
     return await world.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1))
 
@@ -311,25 +311,25 @@ def storing(name: str, mechanism: int = 1, iterations: int = 4096) -> AlterUserS
 
 
 @case(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
-async def store_a_credential_of_no_mechanism(world: World) -> Any:
+async def scram_credential_with_an_unknown_mechanism(world: World) -> Any:
     """AlterUserScramCredentials with mechanism 9."""
     return await world.call(storing("u", mechanism=9))
 
 
 @case(ErrorCode.UNACCEPTABLE_CREDENTIAL)
-async def store_a_cheap_credential(world: World) -> Any:
+async def scram_credential_with_few_iterations(world: World) -> Any:
     """AlterUserScramCredentials with 1 iteration."""
     return await world.call(storing("u", iterations=1))
 
 
 @case(ErrorCode.RESOURCE_NOT_FOUND)
-async def describe_the_credential_of_nobody(world: World) -> Any:
+async def describe_the_credential_of_an_unknown_user(world: World) -> Any:
     """DescribeUserScramCredentials of a user without any."""
     return await world.call(DescribeUserScramCredentialsRequest(users=[UserName(name="nobody")]))
 
 
 @case(ErrorCode.DUPLICATE_RESOURCE)
-async def describe_somebody_twice(world: World) -> Any:
+async def describe_a_credential_twice(world: World) -> Any:
     """DescribeUserScramCredentials of the same user twice."""
     return await world.call(DescribeUserScramCredentialsRequest(users=[UserName(name="u"), UserName(name="u")]))
 

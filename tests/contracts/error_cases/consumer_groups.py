@@ -27,28 +27,28 @@ async def member(world: World, group: str, member_id: str = "m", **more: Any) ->
 
 
 @case(ErrorCode.INVALID_REQUEST, kafka_version="4.1")
-async def join_with_partitions_unsaid(world: World) -> Any:
+async def join_without_owned_partitions(world: World) -> Any:
     """ConsumerGroupHeartbeat of a joining member whose TopicPartitions are null."""
     group = world.fresh()
     return await world.call(beat(group, topic_partitions=None), at=await coordinator(world, group))
 
 
 @case(ErrorCode.INVALID_REGULAR_EXPRESSION, kafka_version="4.1")
-async def subscribe_by_no_expression(world: World) -> Any:
+async def subscribe_by_an_invalid_expression(world: World) -> Any:
     """ConsumerGroupHeartbeat v1 that subscribes by an expression that is none."""
     group = world.fresh()
     return await world.call(beat(group, subscribed_topic_regex="("), at=await coordinator(world, group))
 
 
 @case(ErrorCode.UNSUPPORTED_ASSIGNOR, kafka_version="4.1")
-async def ask_for_an_assignor_of_ones_own(world: World) -> Any:
+async def join_with_an_unknown_assignor(world: World) -> Any:
     """ConsumerGroupHeartbeat that asks for an assignor that the broker has not."""
     group = world.fresh()
     return await world.call(beat(group, server_assignor="sticky"), at=await coordinator(world, group))
 
 
 @case(ErrorCode.FENCED_MEMBER_EPOCH, kafka_version="4.1")
-async def heartbeat_from_the_future(world: World) -> Any:
+async def heartbeat_with_a_later_member_epoch(world: World) -> Any:
     """ConsumerGroupHeartbeat with a higher epoch than the member's."""
     group = world.fresh()
     at, epoch = await member(world, group)
@@ -56,7 +56,7 @@ async def heartbeat_from_the_future(world: World) -> Any:
 
 
 @case(ErrorCode.UNRELEASED_INSTANCE_ID, kafka_version="4.1")
-async def join_as_an_instance_that_is_there(world: World) -> Any:
+async def join_with_an_instance_id_in_use(world: World) -> Any:
     """ConsumerGroupHeartbeat of a newcomer whose instance id a member has that did not leave."""
     group = world.fresh()
     at, _ = await member(world, group, instance_id="i")
@@ -72,7 +72,7 @@ async def commit_at_another_epoch(world: World) -> Any:
 
 
 @case(ErrorCode.UNKNOWN_MEMBER_ID, kafka_version="4.1")
-async def read_offsets_as_a_stranger(world: World) -> Any:
+async def fetch_offsets_as_an_unknown_member(world: World) -> Any:
     """OffsetFetch v9 in the name of a member that the group has not."""
     group = world.fresh()
     at, _ = await member(world, group)
@@ -81,7 +81,7 @@ async def read_offsets_as_a_stranger(world: World) -> Any:
 
 
 @case(ErrorCode.GROUP_ID_NOT_FOUND, kafka_version="4.1")
-async def describe_no_such_group(world: World) -> Any:
+async def describe_an_unknown_group(world: World) -> Any:
     """ConsumerGroupDescribe of an unknown group."""
     group = world.fresh()
     return await world.call(
@@ -91,7 +91,7 @@ async def describe_no_such_group(world: World) -> Any:
 
 
 @case(ErrorCode.UNSUPPORTED_VERSION)
-async def join_where_members_assign(world: World) -> Any:
+async def consumer_group_heartbeat_when_disabled(world: World) -> Any:
     """ConsumerGroupHeartbeat v0 to a node that shows itself as Kafka 3.9."""
     group = world.fresh()
     return await world.call(beat(group), at=await coordinator(world, group))

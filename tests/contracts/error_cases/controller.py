@@ -64,7 +64,7 @@ def ordering(
 
 
 @case(ErrorCode.STALE_BROKER_EPOCH)
-async def propose_from_an_earlier_life(world: World) -> Any:
+async def alter_partition_with_a_stale_broker_epoch(world: World) -> Any:
     """AlterPartition with a broker epoch that is not the registration's."""
     topic = await world.topic(replicas=2)
     request = proposing(world, topic, {1: -1})
@@ -72,7 +72,7 @@ async def propose_from_an_earlier_life(world: World) -> Any:
 
 
 @case(ErrorCode.INELIGIBLE_REPLICA)
-async def propose_an_earlier_life(world: World) -> Any:
+async def alter_partition_with_a_stale_member(world: World) -> Any:
     """AlterPartition v3 with a member of the ISR under an epoch that is over (KIP-903)."""
     topic = await world.topic(replicas=2)
     leader, follower = world.leader(topic), world.not_leader(topic)
@@ -85,7 +85,7 @@ async def propose_an_earlier_life(world: World) -> Any:
 
 
 @case(ErrorCode.INVALID_UPDATE_VERSION)
-async def propose_on_old_grounds(world: World) -> Any:
+async def alter_partition_with_an_old_partition_epoch(world: World) -> Any:
     """AlterPartition with a partition epoch that another change has ended."""
     topic = await world.topic(replicas=2)
     leader = world.leader(topic)
@@ -96,19 +96,19 @@ async def propose_on_old_grounds(world: World) -> Any:
 
 
 @case(ErrorCode.BROKER_NOT_AVAILABLE)
-async def shut_nobody_down(world: World) -> Any:
+async def controlled_shutdown_of_an_unknown_broker(world: World) -> Any:
     """ControlledShutdown of a broker that is not registered."""
     return await world.call(ControlledShutdownRequest(broker_id=77))
 
 
 @case(ErrorCode.BROKER_ID_NOT_REGISTERED)
-async def allocate_for_nobody(world: World) -> Any:
+async def allocate_producer_ids_for_an_unknown_broker(world: World) -> Any:
     """AllocateProducerIds for a broker that is not registered."""
     return await world.call(AllocateProducerIdsRequest(broker_id=77))
 
 
 @case(ErrorCode.STALE_CONTROLLER_EPOCH)
-async def order_as_a_deposed_controller(world: World) -> Any:
+async def leader_and_isr_of_a_stale_controller(world: World) -> Any:
     """LeaderAndIsr with a controller epoch below one that the broker has seen."""
     topic = await world.topic()
     at = world.leader(topic)
@@ -116,7 +116,7 @@ async def order_as_a_deposed_controller(world: World) -> Any:
 
 
 @case(ErrorCode.INCONSISTENT_TOPIC_ID)
-async def order_about_another_topic(world: World) -> Any:
+async def leader_and_isr_with_another_topic_id(world: World) -> Any:
     """LeaderAndIsr of a partition whose log belongs to an earlier topic of the same name."""
     topic = await world.topic()
     at = world.leader(topic)
@@ -124,7 +124,7 @@ async def order_about_another_topic(world: World) -> Any:
 
 
 @case(ErrorCode.FEATURE_UPDATE_FAILED, alone=True)
-async def finalize_while_somebody_else_does(world: World) -> Any:
+async def update_features_during_another_update(world: World) -> Any:
     """UpdateFeatures of a controller that has not read another writer's latest change."""
     controller = world.cluster.nodes[world.controller].controller
     assert controller is not None and controller._runner is not None

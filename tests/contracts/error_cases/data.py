@@ -98,14 +98,14 @@ async def produce_with_five_acks(world: World) -> Any:
 
 
 @case(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-async def produce_to_the_wrong_node(world: World) -> Any:
+async def produce_to_a_broker_that_does_not_lead(world: World) -> Any:
     """Produce to a broker that does not lead the partition."""
     topic = await world.topic()
     return await world.call(producing(topic), at=world.not_leader(topic), version=9)
 
 
 @case(ErrorCode.CORRUPT_MESSAGE)
-async def produce_what_was_damaged(world: World) -> Any:
+async def produce_a_corrupt_batch(world: World) -> Any:
     """Produce of a batch with one changed byte."""
     records = bytearray(batch())
     records[-1] ^= 1
@@ -119,26 +119,26 @@ async def produce_two_batches(world: World) -> Any:
 
 
 @case(ErrorCode.INVALID_TIMESTAMP)
-async def produce_from_the_future(world: World) -> Any:
+async def produce_with_a_future_timestamp(world: World) -> Any:
     """Produce of a record whose time lies beyond message.timestamp.after.max.ms."""
     topic = await world.topic(message_timestamp_after_max_ms="1000")
     return await produce(world, topic, batch(timestamp_ms=4_000_000_000_000))
 
 
 @case(ErrorCode.MESSAGE_TOO_LARGE)
-async def produce_too_much(world: World) -> Any:
+async def produce_a_batch_above_max_message_bytes(world: World) -> Any:
     """Produce of a batch above max.message.bytes."""
     return await produce(world, await world.topic(max_message_bytes="100"), batch(1000))
 
 
 @case(ErrorCode.RECORD_LIST_TOO_LARGE)
-async def produce_more_than_a_segment(world: World) -> Any:
+async def produce_a_batch_above_segment_bytes(world: World) -> Any:
     """Produce of a batch above segment.bytes."""
     return await produce(world, await world.topic(segment_bytes="100"), batch(1000))
 
 
 @case(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-async def produce_zstd_too_early(world: World) -> Any:
+async def produce_zstd_before_v7(world: World) -> Any:
     """Produce v3 of a batch that is compressed with zstd."""
     return await produce(world, await world.topic(), with_codec(batch(), 4), version=3)
 
@@ -150,7 +150,7 @@ async def produce_with_an_unknown_codec(world: World) -> Any:
 
 
 @case(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-async def produce_with_a_gap(world: World) -> Any:
+async def produce_with_a_sequence_gap(world: World) -> Any:
     """Produce of an idempotent producer that leaves sequence numbers out."""
     topic = await world.topic()
     await produce(world, topic, batch(producer_id=7, producer_epoch=0, base_sequence=0))
@@ -180,7 +180,7 @@ async def left_alone(world: World, topic: str) -> None:
 
 
 @case(ErrorCode.NOT_ENOUGH_REPLICAS, alone=True)
-async def produce_where_too_few_are_left(world: World) -> Any:
+async def produce_below_min_isr(world: World) -> Any:
     """Produce with acks=all when the ISR is smaller than min.insync.replicas."""
     topic = await world.topic(replicas=2, min_insync_replicas="2")
     await left_alone(world, topic)
@@ -188,7 +188,7 @@ async def produce_where_too_few_are_left(world: World) -> Any:
 
 
 @case(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, alone=True)
-async def produce_while_the_isr_shrinks(world: World) -> Any:
+async def produce_while_the_isr_shrinks_below_min_isr(world: World) -> Any:
     """Produce with acks=all, when the ISR shrinks below min.insync.replicas as the high watermark reaches the batch."""
     topic = await world.topic(replicas=2, min_insync_replicas="2")
     leader, follower = world.leader(topic), world.not_leader(topic)
@@ -218,21 +218,21 @@ async def produce_after_a_failed_flush(world: World) -> Any:
 
 
 @case(ErrorCode.FENCED_LEADER_EPOCH)
-async def ask_under_an_old_leader_epoch(world: World) -> Any:
+async def list_offsets_with_an_old_leader_epoch(world: World) -> Any:
     """ListOffsets with a leader epoch that is over (here: ended by a resize)."""
     topic = await resized(world)
     return await world.call(listing(topic, 0), at=world.leader(topic))
 
 
 @case(ErrorCode.UNKNOWN_LEADER_EPOCH)
-async def ask_under_a_future_leader_epoch(world: World) -> Any:
+async def list_offsets_with_a_future_leader_epoch(world: World) -> Any:
     """ListOffsets with a leader epoch that the leader has not heard of."""
     topic = await world.topic()
     return await world.call(listing(topic, 99), at=world.leader(topic))
 
 
 @case(ErrorCode.OFFSET_NOT_AVAILABLE)
-async def ask_a_leader_of_a_moment(world: World) -> Any:
+async def list_offsets_of_a_new_leader(world: World) -> Any:
     """ListOffsets v5 of a leader whose high watermark has not reached the start of its epoch."""
     topic = await world.topic()
     partition = world.cluster.nodes[world.leader(topic)].services.replicas.leader_of(topic, 0)
@@ -244,14 +244,14 @@ async def ask_a_leader_of_a_moment(world: World) -> Any:
 
 
 @case(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-async def fetch_in_no_session(world: World) -> Any:
+async def fetch_in_an_unknown_session(world: World) -> Any:
     """Fetch v13 in a session that the broker does not have."""
     topic = await world.topic()
     return await world.call(fetching(world, topic, 123_456, 1), at=world.leader(topic), version=13)
 
 
 @case(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-async def fetch_out_of_turn(world: World) -> Any:
+async def fetch_with_a_wrong_session_epoch(world: World) -> Any:
     """Fetch v13 with a session epoch that is not the next one."""
     topic = await world.topic()
     at = world.leader(topic)
@@ -269,7 +269,7 @@ async def fetch_by_name_and_id(world: World) -> Any:
 
 
 @case(ErrorCode.REPLICA_NOT_AVAILABLE)
-async def place_a_replica_that_is_elsewhere(world: World) -> Any:
+async def move_a_replica_of_another_broker(world: World) -> Any:
     """AlterReplicaLogDirs at a broker that has no replica of the partition."""
     topic = await world.topic()
     at = world.not_leader(topic)

@@ -97,27 +97,27 @@ async def join_without_an_id(world: World) -> Any:
 
 
 @case(ErrorCode.INVALID_GROUP_ID)
-async def join_nowhere(world: World) -> Any:
+async def join_the_empty_group_id(world: World) -> Any:
     """JoinGroup of the group ""."""
     return await world.call(joining(""))
 
 
 @case(ErrorCode.INVALID_SESSION_TIMEOUT)
-async def join_for_a_moment(world: World) -> Any:
+async def join_with_a_short_session_timeout(world: World) -> Any:
     """JoinGroup with a session timeout below group.min.session.timeout.ms."""
     group = world.fresh()
     return await world.call(joining(group, session_timeout_ms=1), at=await coordinator(world, group))
 
 
 @case(ErrorCode.UNKNOWN_MEMBER_ID)
-async def heartbeat_of_a_stranger(world: World) -> Any:
+async def heartbeat_of_an_unknown_member(world: World) -> Any:
     """Heartbeat of a member id that the group does not know."""
     group = world.fresh()
     return await world.call(beating(group, "nobody", 1), at=await coordinator(world, group))
 
 
 @case(ErrorCode.ILLEGAL_GENERATION)
-async def heartbeat_of_yesterday(world: World) -> Any:
+async def heartbeat_with_an_earlier_generation(world: World) -> Any:
     """Heartbeat of a member under an earlier generation."""
     group = world.fresh()
     at = await coordinator(world, group)
@@ -151,7 +151,7 @@ async def join_with_another_protocol_type(world: World) -> Any:
 
 
 @case(ErrorCode.FENCED_INSTANCE_ID)
-async def heartbeat_of_an_earlier_life(world: World) -> Any:
+async def heartbeat_of_a_replaced_static_member(world: World) -> Any:
     """Heartbeat of a static member whose instance has come back under another member id."""
     group = world.fresh()
     at = await coordinator(world, group)
@@ -170,7 +170,7 @@ async def join_a_full_group(world: World) -> Any:
 
 
 @case(ErrorCode.NOT_COORDINATOR)
-async def heartbeat_at_the_wrong_node(world: World) -> Any:
+async def heartbeat_at_another_node(world: World) -> Any:
     """Heartbeat at a node that does not coordinate the group."""
     group = world.fresh()
     at = await coordinator(world, group)
@@ -179,7 +179,7 @@ async def heartbeat_at_the_wrong_node(world: World) -> Any:
 
 
 @case(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-async def join_while_loading(world: World) -> Any:
+async def join_while_the_coordinator_loads(world: World) -> Any:
     """JoinGroup between a coordinator's election and the end of its load."""
     group = world.fresh()
     at = await coordinator(world, group)
@@ -199,7 +199,7 @@ async def find_a_coordinator_of_share_groups(world: World) -> Any:
 
 
 @case(ErrorCode.NON_EMPTY_GROUP)
-async def delete_a_group_in_use(world: World) -> Any:
+async def delete_a_group_with_members(world: World) -> Any:
     """DeleteGroups of a group that has a member."""
     group = world.fresh()
     at = await coordinator(world, group)
@@ -208,14 +208,14 @@ async def delete_a_group_in_use(world: World) -> Any:
 
 
 @case(ErrorCode.GROUP_ID_NOT_FOUND)
-async def delete_no_group(world: World) -> Any:
+async def delete_an_unknown_group(world: World) -> Any:
     """DeleteGroups of an unknown group."""
     group = world.fresh()
     return await world.call(DeleteGroupsRequest(groups_names=[group]), at=await coordinator(world, group))
 
 
 @case(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-async def delete_an_offset_in_use(world: World) -> Any:
+async def delete_an_offset_of_a_subscribed_topic(world: World) -> Any:
     """OffsetDelete of a topic that a member of the group consumes."""
     group, topic = world.fresh(), await world.topic()
     at = await coordinator(world, group)
@@ -225,14 +225,14 @@ async def delete_an_offset_in_use(world: World) -> Any:
 
 
 @case(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-async def commit_a_novel(world: World) -> Any:
+async def commit_with_long_metadata(world: World) -> Any:
     """OffsetCommit with more metadata than offset.metadata.max.bytes."""
     group, topic = world.fresh(), await world.topic()
     return await world.call(committing(group, topic, "x" * 4097), at=await coordinator(world, group))
 
 
 @case(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, offset_metadata_max_bytes="100000000")
-async def commit_more_than_a_batch_holds(world: World) -> Any:
+async def commit_larger_than_a_batch(world: World) -> Any:
     """OffsetCommit with metadata larger than the largest batch of __consumer_offsets."""
     group, topic = world.fresh(), await world.topic()
     at = await coordinator(world, group)
@@ -254,7 +254,7 @@ async def shrink_batches(world: World, topic: str, size: int) -> None:
 
 
 @case(ErrorCode.UNSTABLE_OFFSET_COMMIT)
-async def read_what_a_transaction_may_change(world: World) -> Any:
+async def fetch_offsets_of_an_open_transaction(world: World) -> Any:
     """OffsetFetch v7 that requires stable offsets, while a transaction has one open."""
     group, topic = world.fresh(), await world.topic()
     at = await coordinator(world, group)

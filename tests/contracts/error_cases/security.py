@@ -43,7 +43,7 @@ async def leader_without_the_listener_of_the_client(world: World) -> Any:
 
 
 @case(ErrorCode.SASL_AUTHENTICATION_FAILED, alone=True)
-async def wrong_password(world: World) -> Any:
+async def login_with_a_wrong_password(world: World) -> Any:
     """Log in with a password that is not the user's."""
     listeners = ["SASL_PLAINTEXT://127.0.0.1:0"]
     async with Cluster(1, listeners=listeners, properties=properties_of("SASL_PLAINTEXT")) as cluster:
@@ -107,7 +107,7 @@ async def tokens_without_a_key(world: World) -> Any:
 
 
 @case(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, alone=True)
-async def renewal_of_no_token(world: World) -> Any:
+async def renewal_of_an_unknown_token(world: World) -> Any:
     """Renew a token that there is not."""
     return await about_a_token(lambda alice, _: alice.renew_token("AAAA"))
 

@@ -48,7 +48,7 @@ def key_of(world: World, topic: str, group: str) -> ShareKey:
 
 
 @case(ErrorCode.FENCED_STATE_EPOCH, kafka_version="4.2")
-async def begin_a_life_that_is_over(world: World) -> Any:
+async def initialize_with_an_old_state_epoch(world: World) -> Any:
     """InitializeShareGroupState with a lower state epoch than the partition's."""
     topic, group = await world.topic(), world.fresh()
     key = name_of(key_of(world, topic, group))
@@ -57,14 +57,14 @@ async def begin_a_life_that_is_over(world: World) -> Any:
 
 
 @case(ErrorCode.SHARE_SESSION_NOT_FOUND, kafka_version="4.2")
-async def go_on_with_no_session(world: World) -> Any:
+async def share_fetch_in_an_unknown_session(world: World) -> Any:
     """ShareFetch with an epoch that is not 0 of a member that has opened no share session."""
     topic = await world.topic()
     return await world.call(fetch(world, topic, 1, member=world.fresh()), at=world.leader(topic))
 
 
 @case(ErrorCode.INVALID_SHARE_SESSION_EPOCH, kafka_version="4.2")
-async def ask_twice(world: World) -> Any:
+async def share_fetch_with_a_wrong_session_epoch(world: World) -> Any:
     """ShareFetch with another epoch than the one after the last."""
     topic, member = await world.topic(), world.fresh()
     at = world.leader(topic)
@@ -73,7 +73,7 @@ async def ask_twice(world: World) -> Any:
 
 
 @case(ErrorCode.SHARE_SESSION_LIMIT_REACHED, kafka_version="4.2", group_share_max_share_sessions="1", alone=True)
-async def one_session_too_many(world: World) -> Any:
+async def share_sessions_above_the_limit(world: World) -> Any:
     """ShareFetch that opens a share session where there are as many as may be."""
     topic = await world.topic()
     at = world.leader(topic)
@@ -82,7 +82,7 @@ async def one_session_too_many(world: World) -> Any:
 
 
 @case(ErrorCode.INVALID_RECORD_STATE, kafka_version="4.2")
-async def acknowledge_what_is_not_held(world: World) -> Any:
+async def acknowledge_records_that_no_member_holds(world: World) -> Any:
     """ShareAcknowledge of records that no member holds."""
     topic, group, member = await world.topic(), world.fresh(), world.fresh()
     at = world.leader(topic)

@@ -28,6 +28,6 @@ async def join(world: World, *parts: Any) -> Any:
 
 
 @case(ErrorCode.STREAMS_INVALID_TOPOLOGY, kafka_version="4.2")
-async def run_a_topology_that_reads_nothing(world: World) -> Any:
+async def topology_without_source_topics(world: World) -> Any:
     """StreamsGroupHeartbeat that joins with a subtopology without any source."""
     return await join(world, subtopology("0"))

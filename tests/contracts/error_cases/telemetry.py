@@ -29,31 +29,31 @@ async def push(world: World, *, unknown: int = 0, metrics: bytes = b"OTLP", code
 
 
 @case(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, **ON)
-async def push_for_another_subscription(world: World) -> Any:
+async def push_with_another_subscription_id(world: World) -> Any:
     """PushTelemetry for what the client is not asked for, or not any more."""
     return await push(world, unknown=1)
 
 
 @case(ErrorCode.TELEMETRY_TOO_LARGE, **ON)
-async def push_too_much(world: World) -> Any:
+async def push_above_the_maximum(world: World) -> Any:
     """PushTelemetry of more than telemetry.max.bytes."""
     return await push(world, metrics=bytes(101))
 
 
 @case(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, **ON)
-async def push_in_no_compression(world: World) -> Any:
+async def push_with_an_unknown_compression(world: World) -> Any:
     """PushTelemetry in a compression that there is not."""
     return await push(world, codec=9)
 
 
 @case(ErrorCode.INVALID_RECORD, **ON)
-async def push_what_does_not_decompress(world: World) -> Any:
+async def push_malformed_compressed_bytes(world: World) -> Any:
     """PushTelemetry of bytes in another compression than declared."""
     return await push(world, codec=4)
 
 
 @case(ErrorCode.THROTTLING_QUOTA_EXCEEDED, **ON)
-async def ask_before_the_time(world: World) -> Any:
+async def get_subscriptions_too_early(world: World) -> Any:
     """GetTelemetrySubscriptions twice within one interval."""
     at, client = min(world.cluster.nodes), uuid.uuid5(uuid.NAMESPACE_URL, world.fresh()).bytes
     for _ in range(2):
@@ -62,7 +62,7 @@ async def ask_before_the_time(world: World) -> Any:
 
 
 @case(ErrorCode.INVALID_REQUEST, **ON)
-async def push_as_nobody(world: World) -> Any:
+async def push_without_a_client_id(world: World) -> Any:
     """PushTelemetry of a client that has no id."""
     request = PushTelemetryRequest(
         client_instance_id=bytes(16), subscription_id=0, terminating=False, compression_type=0, metrics=b""

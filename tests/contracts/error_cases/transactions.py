@@ -70,21 +70,21 @@ def ending(name: str, producer_id: int, epoch: int) -> EndTxnRequest:
 
 
 @case(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-async def ask_for_very_long_transactions(world: World) -> Any:
+async def init_with_a_long_transaction_timeout(world: World) -> Any:
     """InitProducerId with a timeout above transaction.max.timeout.ms."""
     name, at, _, _ = await producer(world)
     return await world.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=10**9), at=at)
 
 
 @case(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-async def end_the_transaction_of_nobody(world: World) -> Any:
+async def end_the_transaction_of_an_unknown_producer(world: World) -> Any:
     """EndTxn with a producer id that does not belong to the transactional id."""
     name, at, producer_id, epoch = await producer(world)
     return await world.call(ending(name, producer_id + 1, epoch), at=at)
 
 
 @case(ErrorCode.PRODUCER_FENCED)
-async def end_the_transaction_of_a_successor(world: World) -> Any:
+async def end_the_transaction_with_an_old_epoch(world: World) -> Any:
     """EndTxn v4 under an epoch that a later InitProducerId has ended."""
     name, at, producer_id, epoch = await producer(world)
     await world.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=TIMEOUT_MS), at=at)
@@ -92,14 +92,14 @@ async def end_the_transaction_of_a_successor(world: World) -> Any:
 
 
 @case(ErrorCode.INVALID_TXN_STATE)
-async def end_no_transaction(world: World) -> Any:
+async def end_without_a_transaction(world: World) -> Any:
     """EndTxn when no transaction is open."""
     name, at, producer_id, epoch = await producer(world)
     return await world.call(ending(name, producer_id, epoch), at=at)
 
 
 @case(ErrorCode.CONCURRENT_TRANSACTIONS)
-async def begin_anew_while_a_transaction_is_open(world: World) -> Any:
+async def init_during_a_transaction(world: World) -> Any:
     """InitProducerId while a transaction is open: it is aborted first."""
     (name, at, producer_id, epoch), topic = await producer(world), await world.topic()
     added = await world.call(adding(name, producer_id, epoch, {topic: [0]}), at=at, version=3)
@@ -108,21 +108,21 @@ async def begin_anew_while_a_transaction_is_open(world: World) -> Any:
 
 
 @case(ErrorCode.OPERATION_NOT_ATTEMPTED)
-async def add_one_partition_that_does_not_exist(world: World) -> Any:
+async def add_an_unknown_partition(world: World) -> Any:
     """AddPartitionsToTxn v3 of a partition that exists, beside one that does not."""
     (name, at, producer_id, epoch), topic = await producer(world), await world.topic()
     return await world.call(adding(name, producer_id, epoch, {topic: [0, 9]}), at=at, version=3)
 
 
 @case(ErrorCode.TRANSACTION_ABORTABLE)
-async def verify_what_was_not_added(world: World) -> Any:
+async def verify_a_partition_outside_the_transaction(world: World) -> Any:
     """AddPartitionsToTxn v5 of a broker that asks about a partition that is not in the transaction."""
     (name, at, producer_id, epoch), topic = await producer(world), await world.topic()
     return await world.call(adding(name, producer_id, epoch, {topic: [0]}, verify=True), at=at, version=5)
 
 
 @case(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-async def describe_no_transaction(world: World) -> Any:
+async def describe_an_unknown_transactional_id(world: World) -> Any:
     """DescribeTransactions of an unknown transactional id."""
     name = world.fresh()
     _, at, _, _ = await producer(world)
@@ -134,14 +134,14 @@ async def describe_no_transaction(world: World) -> Any:
 
 
 @case(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-async def produce_in_the_transaction_of_nobody(world: World) -> Any:
+async def produce_without_a_transactional_id(world: World) -> Any:
     """Produce of a transactional batch without a transactional id."""
     records = batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     return await produce(world, await world.topic(), records)
 
 
 @case(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-async def mark_as_a_coordinator_of_yesterday(world: World) -> Any:
+async def write_markers_of_a_fenced_coordinator(world: World) -> Any:
     """WriteTxnMarkers with a coordinator epoch below the one that was seen last."""
     topic = await world.topic()
 
