@@ -8,12 +8,15 @@ from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.protocol.apis.alter_partition import PartitionDataResult
 from anabranch.protocol.apis.fetch import PartitionData
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch_builder import BatchBuilder
 from tests.broker.replication.replica_cluster import batch
 
 TOPIC_ID = b"0123456789abcdef"
+LAG_MS = 30_000
 
 
 def hosted(rules: ReplicaRules | None = None, **more: int) -> Partition:
@@ -47,3 +50,43 @@ def fetched_row(code: ErrorCode = ErrorCode.NONE, **more: Any) -> PartitionData:
     """A leader's answer about the partition."""
     fields = {"high_watermark": 4, "log_start_offset": 0, "records": b"", **more}
     return PartitionData(partition_index=0, error_code=code, **fields)
+
+
+class Registry:
+    """Which brokers are alive, and with which epoch: None is dead."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {1: 101, 2: 102, 3: 103}
+
+    def __call__(self, broker_id: int) -> int | None:
+        return self.epochs.get(broker_id)
+
+
+def append(partition: Partition, records: int) -> None:
+    for _ in range(records):
+        builder = BatchBuilder()
+        builder.append(b"k", b"v", timestamp_ms=1)
+        partition.log.append_as_leader(builder.build(), leader_epoch=partition.leader_epoch, now_ms=1, origin="client")
+
+
+def lead(partition: Partition, records: int, **state: Any) -> None:
+    partition.become_leader(state_of(**state), 0)
+    append(partition, records)
+
+
+def fetched(partition: Partition, replica: int, offset: int, now_ms: float, epoch: int | None = None) -> bool:
+    partition.record_fetch(replica, offset, 0, 100 + replica if epoch is None else epoch, now_ms)
+    return partition.advance_high_watermark(now_ms)
+
+
+def answer(
+    code: ErrorCode = ErrorCode.NONE, *, isr: tuple[int, ...] = (), epoch: int = 5, partition_epoch: int = 8
+) -> PartitionDataResult:
+    return PartitionDataResult(
+        partition_index=0,
+        error_code=code,
+        leader_id=1,
+        leader_epoch=epoch,
+        isr=list(isr),
+        partition_epoch=partition_epoch,
+    )
