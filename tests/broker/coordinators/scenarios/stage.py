@@ -1,22 +1,19 @@
-"""What a scenario of a group may say (`README.md` lists it), and what each phrase does.
+"""The phrases of a group's scenarios, which `README.md` lists, and what each one does.
 
-Around the real group, its offsets and its watches stand clients that remember what they were answered, and a journal:
-a list of records, written and read in their real encoding.
+The group, its offsets and its watches are real. Clients (`stage_client`) remember the last response; the journal
+(`stage_journal`) is a list of records in their real encoding.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.classic_groups.group_events import (
     Answer,
     Close,
-    Commit,
     Delete,
     Effect,
     Event,
@@ -36,51 +33,28 @@ from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
 from anabranch.broker.coordinators.groups.group_shards import GroupEntry, Shard
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, records_of
 from anabranch.broker.coordinators.offsets.consumer_positions import refusal
-from anabranch.broker.coordinators.runtime.journal import JournalRecord, TransactionEnd
+from anabranch.broker.coordinators.runtime.journal import TransactionEnd
 from anabranch.clients.group_offsets import position_request
-from anabranch.protocol.apis.heartbeat import HeartbeatRequest
-from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from anabranch.protocol.apis.join_group import JoinGroupResponse
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import (
     GroupMetadataKey,
     OffsetCommitKey,
-    decode_key,
     encode_group,
     encode_key,
 )
 from anabranch.protocol.records.batch import NO_PRODUCER_ID
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.broker.coordinators.scenarios import rendering
+from tests.broker.coordinators.scenarios.stage_client import GROUP, Client, Ticket
+from tests.broker.coordinators.scenarios.stage_journal import StageJournal
 from tests.scenario_text import NotUnderstood, Stage, phrase
 
 FILES: Final = sorted(Path(__file__).parent.glob("*.txt"))
-GROUP: Final = "g"
 JOIN_VERSION: Final = 9
 LEAVE_VERSION: Final = 5
 START_MS: Final = 1_000_000
-
-
-@dataclass
-class Client:
-    """An application's consumer: what it says of itself, and what it was answered last."""
-
-    name: str
-    instance_id: str | None = None
-    protocols: tuple[str, ...] = ("range",)
-    session_ms: int = 10_000
-    rebalance_ms: int = 60_000
-    member_id: str = ""
-    generation: int = -1
-
-
-@dataclass
-class Ticket:
-    """A request that waits: whose it is, and what to do about its answer."""
-
-    client: Client
-    answered: bool = False
 
 
 class GroupStage(Stage):
@@ -94,10 +68,7 @@ class GroupStage(Stage):
         self.clients: dict[str, Client] = {}
         self.names: dict[str, str] = {}
         """Member id -> client and number."""
-        self.journal: list[JournalRecord | TransactionEnd] = []
-        self.slow = False
-        self.waiting: list[tuple[list[tuple[bytes, bytes | None]], int, Callable[[ErrorCode, int], None]]] = []
-        """What a slow journal has been given: records, producer id, and what to do when they are taken or refused."""
+        self.journal = StageJournal()
         self._slot: GroupEntry | None = None
 
     # --- what is prepared ----------------------------------------------------------------------------------------
@@ -127,7 +98,7 @@ class GroupStage(Stage):
     @phrase("the journal is slow")
     def journal_is_slow(self) -> None:
         """Records wait until the scenario says what becomes of them."""
-        self.slow = True
+        self.journal.slow = True
 
     # --- what clients do -----------------------------------------------------------------------------------------
 
@@ -166,13 +137,7 @@ class GroupStage(Stage):
     def beats(self, client: str) -> None:
         """Heartbeat."""
         one = self.client(client)
-        request = HeartbeatRequest(
-            group_id=GROUP,
-            generation_id=one.generation,
-            member_id=one.member_id,
-            group_instance_id=one.instance_id,
-        )
-        self._happens(Heartbeat(ticket=Ticket(one), request=request))
+        self._happens(Heartbeat(ticket=Ticket(one), request=one.heartbeat()))
 
     @phrase("CLIENT leaves")
     def leaves(self, client: str) -> None:
@@ -250,19 +215,17 @@ class GroupStage(Stage):
     @phrase("the journal takes what it was given")
     def journal_takes(self) -> None:
         """The records of a slow journal are replicated."""
-        for records, producer_id, then in self._given():
-            then(ErrorCode.NONE, self._take(records, producer_id))
+        self.journal.take_waiting()
 
     @phrase("the journal refuses what it was given")
     def journal_refuses(self) -> None:
         """The records of a slow journal cannot be stored."""
-        for _, _, then in self._given():
-            then(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+        self.journal.refuse_waiting()
 
     @phrase("the coordinator dies and another one takes over")
     def fails_over(self) -> None:
         """Nobody is answered; what the journal has not taken is lost; the next coordinator reads the rest."""
-        self.waiting.clear()
+        self.journal.waiting.clear()
         self._load()
         if self.slot.vacant:
             self.lines.append("loaded nothing")
@@ -288,7 +251,7 @@ class GroupStage(Stage):
         ]
         doomed.append(encode_key(GroupMetadataKey(group=GROUP)))
         self.lines.append(f"write {len(doomed)} tombstones")
-        self._take([(key, None) for key in doomed], NO_PRODUCER_ID)
+        self.journal.take([(key, None) for key in doomed], NO_PRODUCER_ID)
         self._happens(Close(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         self._load()
 
@@ -331,7 +294,7 @@ class GroupStage(Stage):
 
     def _load(self) -> None:
         shard = Shard(0, 0)
-        for entry in self.journal:
+        for entry in self.journal.entries:
             shard.apply(entry)
         shard.take_over(GroupLimits(**self.limits), self.rng, self.now_ms)
         self._slot = shard.slots.get(GROUP) or GroupEntry(ClassicGroup(GROUP, GroupLimits(**self.limits), self.rng), 0)
@@ -386,59 +349,19 @@ class GroupStage(Stage):
             )
 
         self.lines.append(rendering.written(effect, self._name))
-        self._write([(encode_key(GroupMetadataKey(group=GROUP)), encode_group(effect.value))], NO_PRODUCER_ID, then)
-
-    def _write(
-        self,
-        records: list[tuple[bytes, bytes | None]],
-        producer_id: int,
-        then: Callable[[ErrorCode, int], None],
-    ) -> None:
-        if self.slow:
-            self.waiting.append((records, producer_id, then))
-        else:
-            then(ErrorCode.NONE, self._take(records, producer_id))
-
-    def _take(self, records: list[tuple[bytes, bytes | None]], producer_id: int) -> int:
-        first = len(self.journal)
-        for key, value in records:
-            self.journal.append(JournalRecord(decode_key(key), value, len(self.journal), producer_id))
-        return first
-
-    def _given(self) -> list[Any]:
-        given, self.waiting = self.waiting, []
-        if not given:
-            raise NotUnderstood("the journal was given nothing")
-        return given
+        self.journal.write(
+            [(encode_key(GroupMetadataKey(group=GROUP)), encode_group(effect.value))], NO_PRODUCER_ID, then
+        )
 
     # --- requests ------------------------------------------------------------------------------------------------
 
     def _join(self, one: Client) -> None:
-        request = JoinGroupRequest(
-            group_id=GROUP,
-            session_timeout_ms=one.session_ms,
-            rebalance_timeout_ms=one.rebalance_ms,
-            member_id=one.member_id,
-            group_instance_id=one.instance_id,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=one.name.encode()) for name in one.protocols],
-        )
         self._happens(
-            Join(ticket=Ticket(one), request=request, version=JOIN_VERSION, client_id=one.name, client_host="/host")
+            Join(ticket=Ticket(one), request=one.join(), version=JOIN_VERSION, client_id=one.name, client_host="/host")
         )
 
     def _sync(self, one: Client, given: dict[str, str]) -> None:
-        request = SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=one.generation,
-            member_id=one.member_id,
-            group_instance_id=one.instance_id,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=text.encode())
-                for member_id, text in given.items()
-            ],
-        )
-        self._happens(Sync(ticket=Ticket(one), request=request))
+        self._happens(Sync(ticket=Ticket(one), request=one.sync(given)))
 
     def _leave(self, one: Client, who: MemberIdentity) -> None:
         request = LeaveGroupRequest(group_id=GROUP, members=[who])
@@ -447,14 +370,8 @@ class GroupStage(Stage):
     def _commit(self, one: Client, offsets: str, producer_id: int) -> None:
         transactional = producer_id != NO_PRODUCER_ID
         api = "TxnOffsetCommit" if transactional else "OffsetCommit"
-        sender = Commit(
-            member_id=one.member_id,
-            instance_id=one.instance_id,
-            generation=one.generation,
-            transactional=transactional,
-        )
         try:
-            self.slot.authorize(sender, self.now_ms)
+            self.slot.authorize(one.commit(transactional=transactional), self.now_ms)
         except KafkaError as refused:
             self.lines.append(f"answer {one.name}: {api} {refused.code.name}")
             return
@@ -483,10 +400,10 @@ class GroupStage(Stage):
         self.lines.append(
             f"write offsets {offsets.replace(',', ' ')}" + (f" of producer {producer_id}" if transactional else "")
         )
-        self._write(records_of(GROUP, values), producer_id, then)
+        self.journal.write(records_of(GROUP, values), producer_id, then)
 
     def _settle(self, producer_id: int, *, commit: bool) -> None:
-        self.journal.append(TransactionEnd(producer_id, commit))
+        self.journal.entries.append(TransactionEnd(producer_id, commit))
         slot = self.slot
         changed = slot.offsets.settle(producer_id, commit=commit)
         self.lines.append(
