@@ -46,7 +46,7 @@ async def test_leaders_are_elected_and_replicas_moved() -> None:
 
 async def test_log_dirs_are_described_and_replicas_moved_between_them() -> None:
     cluster = Cluster(1)
-    cluster._files[1] = {"/a": MemoryFiles(), "/b": MemoryFiles()}
+    cluster._data.files[1] = {"/a": MemoryFiles(), "/b": MemoryFiles()}
     async with asyncio.timeout(60), cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=1)])
         home, other = sorted(await admin.describe_log_dirs(1), key=lambda one: T0 not in one.replicas)

@@ -15,21 +15,17 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import check_peers_resolve, warn_while_unreachable
-from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.cluster.broker_processes import BrokerProcesses
 from anabranch.cluster.cluster_settings import ClusterSettings
-from anabranch.controller.zk.journal import JournaledTree
+from anabranch.cluster.in_process_data import InProcessData
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.startable import Startable
-from anabranch.state.data_directory import JOURNAL, refuse_other_form
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage
-    from anabranch.broker.storage.files import Files
     from anabranch.clients.security import Security
-    from anabranch.controller.zk.tree import ZnodeTree
     from anabranch.faults.fault_actions import FaultActions
     from anabranch.faults.faults import Faults
     from anabranch.state.snapshot import Snapshot
@@ -95,10 +91,9 @@ class Cluster(Startable):
             racks=racks,
             kafka=kafka,
         )
-        if data_dir is not None:
-            refuse_other_form(data_dir, processes=False)
-        self._journal = None if data_dir is None else JournaledTree(Path(data_dir) / JOURNAL)
-        self.zookeeper = MemoryZooKeeper(self._journal)
+        self._data = InProcessData(data_dir)
+        if snapshot is not None:
+            self._data.hold(snapshot, self.node_ids, every_broker=True)
         self.nodes: dict[int, Node] = {}
         self._clock_offsets_ms: dict[int, int] = {}
         self._on_node: list[Callable[[Node], None]] = []
@@ -109,11 +104,11 @@ class Cluster(Startable):
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
         self._rng = random.Random(seed)
-        self._files: dict[int, Files | Mapping[str, Files]] = {}
-        self._down: frozenset[int] = frozenset()
-        """The brokers that stay down when the cluster starts."""
-        if snapshot is not None:
-            self._hold(snapshot, every_broker=True)
+
+    @property
+    def zookeeper(self) -> MemoryZooKeeper:
+        """The cluster's ZooKeeper; a reset or restore replaces it."""
+        return self._data.zookeeper
 
     @property
     def bootstrap_servers(self) -> str:
@@ -216,7 +211,7 @@ class Cluster(Startable):
             ConfigError: Brokers cannot reach each other by the advertised host.
         """
         await check_peers_resolve(self._settings.first)
-        starting = [node_id for node_id in self.node_ids if node_id not in self._down]
+        starting = [node_id for node_id in self.node_ids if node_id not in self._data.down]
         for node_id in starting:
             await self._start(node_id)
         trials = [asyncio.create_task(warn_while_unreachable(self._settings[node_id])) for node_id in starting]
@@ -232,8 +227,7 @@ class Cluster(Startable):
         await self._stop_nodes()
         if self._faults is not None:
             self._faults.clear()
-        if self._journal is not None:
-            self._journal.close()
+        self._data.close()
 
     async def _stop_nodes(self) -> None:
         if self._fault_actions is not None:
@@ -253,10 +247,7 @@ class Cluster(Startable):
         Raises:
             NotInMemory: The cluster keeps its data in a directory.
         """
-        from anabranch.state.snapshot import take_snapshot
-
-        self._check_in_memory()
-        return take_snapshot(self.zookeeper.tree, self._files, frozenset(self.nodes), lead_ms)
+        return self._data.snapshot(frozenset(self.nodes), lead_ms)
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Replace all data by a snapshot's, on the same ports. To clients, every broker was killed.
@@ -266,20 +257,20 @@ class Cluster(Startable):
             InvalidSnapshot: The snapshot is of other brokers, its ZooKeeper data cannot be read, or a broker does not
                 start with it. The cluster then keeps its previous data.
         """
-        self._check_in_memory()
-        self._check(snapshot)
+        self._data.check_in_memory()
         from anabranch.state.snapshot import InvalidSnapshot
 
-        tree = snapshot.tree()
-        zookeeper, files, running = self.zookeeper, self._files, frozenset(self.nodes)
+        replacement = InProcessData()
+        replacement.hold(snapshot, self.node_ids)
+        previous, running = self._data, frozenset(self.nodes)
         await self._stop_nodes()
         try:
-            self._hold(snapshot, tree)
+            self._data = replacement
             await self._start_watched()
         except BaseException as error:
             await self._stop_nodes()
-            self.zookeeper, self._files = zookeeper, files
-            self._down = frozenset(self.node_ids) - running
+            self._data = previous
+            self._data.down = frozenset(self.node_ids) - running
             await self._start_again()
             if not isinstance(error, Exception):
                 raise
@@ -293,15 +284,11 @@ class Cluster(Startable):
         Raises:
             NotInMemory: The cluster keeps its data in a directory.
         """
-        from anabranch.state.snapshot import new_tree
-
-        self._check_in_memory()
+        self._data.check_in_memory()
         if self._faults is not None:
             self._faults.clear()
         await self._stop_nodes()
-        self.zookeeper = MemoryZooKeeper(new_tree(self.zookeeper.tree))
-        self._files.clear()
-        self._down = frozenset()
+        self._data.clear()
         self._rng = random.Random(self._seed)
         self._settings.reset()
         await self._start_again()
@@ -329,26 +316,8 @@ class Cluster(Startable):
         """Return a new cluster, not yet started, with a snapshot's data and free ports."""
         twin = Cluster(len(self.node_ids))
         twin._settings = self._settings.elsewhere()
-        twin._hold(snapshot, every_broker=True)
+        twin._data.hold(snapshot, self.node_ids, every_broker=True)
         return twin
-
-    def _check_in_memory(self) -> None:
-        if self._journal is not None:
-            from anabranch.state.snapshot import NotInMemory
-
-            raise NotInMemory("this cluster keeps its data in a directory: stop it, and use copies of the directory")
-
-    def _check(self, snapshot: Snapshot) -> None:
-        if snapshot.node_ids != self.node_ids:
-            from anabranch.state.snapshot import InvalidSnapshot
-
-            raise InvalidSnapshot(f"the snapshot has brokers {snapshot.node_ids}; this cluster has {self.node_ids}")
-
-    def _hold(self, snapshot: Snapshot, tree: ZnodeTree | None = None, *, every_broker: bool = False) -> None:
-        self._check(snapshot)
-        self.zookeeper = MemoryZooKeeper(snapshot.tree() if tree is None else tree)
-        self._files = {node_id: snapshot.files_of(node_id) for node_id in snapshot.node_ids}
-        self._down = frozenset() if every_broker else frozenset(snapshot.node_ids) - snapshot.running
 
     async def start_broker(self, node_id: int, properties: Mapping[str, str] | None = None) -> None:
         """Start a stopped broker again, on its old port and with its old data, and wait until all brokers know it.
@@ -435,12 +404,10 @@ class Cluster(Startable):
 
     async def _start(self, node_id: int) -> None:
         settings = self._settings[node_id]
-        if node_id not in self._files:
-            self._files[node_id] = files_of(settings.directories)
         node = Node(
             settings,
             connect=lambda: self.zookeeper.connect(settings.zookeeper_session_timeout_ms),
-            files=self._files[node_id],
+            files=self._data.files_of(settings),
             rng=random.Random(self._rng.getrandbits(64)),
             clock_ms=follow_loop_ms(),
             failpoint=functools.partial(self._on_step, node_id),

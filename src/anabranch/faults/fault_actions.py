@@ -32,7 +32,10 @@ class FaultTarget(Protocol):
     """The interface of a cluster that the actions need."""
 
     nodes: dict[int, Node]
-    zookeeper: MemoryZooKeeper
+
+    @property
+    def zookeeper(self) -> MemoryZooKeeper:
+        """See Cluster."""
 
     @property
     def can_freeze(self) -> bool:

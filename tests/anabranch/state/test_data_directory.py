@@ -83,12 +83,12 @@ def test_process_cluster_does_not_share_its_directory(tmp_path: Path) -> None:
 
 async def test_failed_start_leaves_no_lock(tmp_path: Path) -> None:
     two = Cluster(2)
-    two._files = {node_id: OsFiles(tmp_path) for node_id in (1, 2)}
+    two._data.files = {node_id: OsFiles(tmp_path) for node_id in (1, 2)}
     with pytest.raises(DirectoryInUse, match="another node of this process"):
         async with two:
             pass
     one = Cluster(1)
-    one._files = {1: OsFiles(tmp_path)}
+    one._data.files = {1: OsFiles(tmp_path)}
     with pytest.raises(ConfigError, match=r"belongs to cluster\.id"):
         async with one:
             pass

@@ -22,7 +22,7 @@ async def test_replica_on_an_offline_broker_is_deleted_when_it_returns() -> None
     async with Cluster(3) as cluster:
         assert (await create(cluster, "t")).error_code == 0
         away = active_controller(cluster) % 3 + 1
-        files = cluster._files[away]
+        files = cluster._data.files[away]
         await cluster.crash_broker(away)
         at = active_controller(cluster)
         watcher = cluster.nodes[at].services

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(60)
 
 def with_directories(*paths: str) -> Cluster:
     cluster = Cluster(1)
-    cluster._files[1] = {path: MemoryFiles() for path in paths}
+    cluster._data.files[1] = {path: MemoryFiles() for path in paths}
     return cluster
 
 
@@ -53,7 +53,7 @@ async def move(cluster: Cluster, path: str, *indices: int, topic: str = "t") -> 
 
 async def test_log_dirs_are_described_with_replicas_and_disk_space(tmp_path: Path) -> None:
     cluster = Cluster(1)
-    cluster._files[1] = {str(tmp_path / one): OsFiles(tmp_path / one) for one in ("a", "b")}
+    cluster._data.files[1] = {str(tmp_path / one): OsFiles(tmp_path / one) for one in ("a", "b")}
     async with cluster:
         assert (await create(cluster, "t", partitions=4, replicas=1)).error_code == 0
         found = await described(cluster)
