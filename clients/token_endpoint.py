@@ -18,9 +18,8 @@ import urllib.request
 from typing import Final
 
 from anabranch.clients.authentication import AuthenticationFailed
+from anabranch.clients.http_documents import HttpDocument
 
-ANSWER_S: Final = 10.0
-BYTES_MAX: Final = 1 << 20
 KEPT_FOR: Final = 0.8
 """The part of its lifetime for which a token is reused."""
 _TOKEN: Final = re.compile(r"[-_.~+/=a-zA-Z0-9]+", re.ASCII)
@@ -52,15 +51,16 @@ class TokenEndpoint:
 
     def _fetch(self) -> tuple[str, float]:
         try:
-            with urllib.request.urlopen(self._request, timeout=ANSWER_S) as answer:
-                content = answer.read(BYTES_MAX + 1)
+            content = HttpDocument(self._request).fetch()
         except urllib.error.HTTPError as error:
             with error:
                 if error.code >= 500:
                     raise ConnectionError(f"{self._url} answered {error.code}") from None
                 raise AuthenticationFailed(f"{self._url} issued no token: {error.code} {error.reason}") from None
+        except ValueError as error:
+            raise ConnectionError(f"{self._url}: {error}") from None
         try:
-            response = json.loads(content[:BYTES_MAX])
+            response = json.loads(content)
             token, lifetime_s = response["access_token"], float(response.get("expires_in", 0))
         except (ValueError, TypeError, KeyError, RecursionError):
             raise AuthenticationFailed(f"{self._url} answered without an access_token") from None

@@ -9,29 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import logging
-import socket
-import urllib.error
 import urllib.parse
 import urllib.request
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.authentication.signed_tokens import keys_in
 from anabranch.broker.tasks.supervised_task import OnFailure, supervised_task
+from anabranch.clients.http_documents import DOCUMENT_S, HttpDocument
 
 if TYPE_CHECKING:
     from jwt import PyJWK
 
 log: Final = logging.getLogger(__name__)
 EARLIEST_S: Final = 10.0
-ANSWER_S: Final = 10.0
-"""The timeout for a connection, and for each read of a response."""
-DOCUMENT_S: Final = 30.0
-"""The timeout for the whole document."""
-BYTES_MAX: Final = 1 << 20
 
 
 class Jwks:
@@ -83,69 +75,9 @@ class Jwks:
 
     async def _read(self) -> tuple[PyJWK, ...]:
         """Read the current keys. Raises TimeoutError, OSError, ValueError."""
-        sockets: list[socket.socket] = []
+        document = HttpDocument(self._url)
         try:
-            async with asyncio.timeout(DOCUMENT_S):
-                return await asyncio.to_thread(lambda: keys_in(_fetch(self._url, sockets)))
+            async with asyncio.timeout(DOCUMENT_S):  # the lookup of the host has no limit of its own
+                return await asyncio.to_thread(lambda: keys_in(document.fetch().decode()))
         finally:
-            for one in sockets:  # end a thread that still waits for a response
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-                one.close()
-
-
-def _fetch(url: str, sockets: list[socket.socket]) -> str:
-    """Return the document at a URL; append a duplicate of each opened socket to `sockets`, to shut it down later."""
-    opener = urllib.request.build_opener(_Http(sockets), _Https(sockets), _SameScheme())
-    try:
-        with opener.open(url, timeout=ANSWER_S) as answer:
-            content: bytes = answer.read(BYTES_MAX + 1)
-    except http.client.HTTPException as error:
-        raise ValueError(f"not an HTTP response ({type(error).__name__})") from None
-    if len(content) > BYTES_MAX:
-        raise ValueError(f"more than {BYTES_MAX} bytes")
-    return content.decode()
-
-
-class _Http(urllib.request.HTTPHandler):
-    def __init__(self, sockets: list[socket.socket]) -> None:
-        super().__init__()
-        self._sockets = sockets
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_connect, http.client.HTTPConnection, self._sockets), req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, sockets: list[socket.socket]) -> None:
-        super().__init__()
-        self._sockets = sockets
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_connect, http.client.HTTPSConnection, self._sockets), req)
-
-
-def _connect(
-    kind: type[http.client.HTTPConnection], sockets: list[socket.socket], host: str, **more: Any
-) -> http.client.HTTPConnection:
-    connection: Any = kind(host, **more)
-
-    def connect(*where: Any) -> socket.socket:
-        opened = socket.create_connection(*where)
-        sockets.append(opened.dup())  # TLS detaches the original socket
-        return opened
-
-    connection._create_connection = connect
-    made: http.client.HTTPConnection = connection
-    return made
-
-
-class _SameScheme(urllib.request.HTTPRedirectHandler):
-    """Follows redirects within one scheme: never from HTTPS to HTTP, nor to FTP."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        if urllib.parse.urlsplit(newurl).scheme != req.type:
-            raise urllib.error.HTTPError(req.full_url, code, f"it redirects to {newurl}", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+            document.cancel()  # a thread that still waits for a response

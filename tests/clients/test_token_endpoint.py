@@ -15,6 +15,7 @@ import pytest
 
 from anabranch import Admin
 from anabranch.clients.authentication import AuthenticationFailed
+from anabranch.clients.http_documents import HttpDocument
 from anabranch.clients.security_config import security_of
 from anabranch.clients.token_endpoint import TokenEndpoint
 from anabranch.cluster.in_process import Cluster
@@ -100,6 +101,21 @@ def test_response_without_token_is_refused(content: bytes) -> None:
 def test_failing_issuer_is_a_retriable_connection_error() -> None:
     with answering(503, b"") as url, pytest.raises(ConnectionError, match="answered 503") as failed:
         TokenEndpoint(url, "alice", "secret")()
+    assert not isinstance(failed.value, AuthenticationFailed)
+
+
+@pytest.mark.parametrize("error", [ValueError("more than 1 bytes"), TimeoutError("no whole response"), OSError("gone")])
+def test_issuer_that_lies_or_hangs_is_a_retriable_connection_error(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which error it is: `test_http_documents.py`."""
+
+    def fail(_: HttpDocument) -> bytes:
+        raise error
+
+    monkeypatch.setattr(HttpDocument, "fetch", fail)
+    with pytest.raises(OSError, match=str(error)) as failed:
+        TokenEndpoint("http://127.0.0.1:1/token", "alice", "secret")()
     assert not isinstance(failed.value, AuthenticationFailed)
 
 

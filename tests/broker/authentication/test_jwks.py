@@ -10,7 +10,6 @@ import contextlib
 import http.server
 import itertools
 import json
-import socket
 import threading
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -19,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from anabranch.broker.authentication import jwks as module
-from anabranch.broker.authentication.jwks import BYTES_MAX, Jwks
+from anabranch.broker.authentication.jwks import Jwks
 from anabranch.broker.tasks.supervised_task import log_failure
+from anabranch.clients.http_documents import BYTES_MAX, HttpDocument
 from tests.broker.serving import until
 from tests.secured.issuer import Issuer, jwks
 
@@ -140,16 +140,16 @@ async def test_endless_jwks_response_times_out_and_leaves_no_thread(
 ) -> None:
     monkeypatch.setattr(module, "DOCUMENT_S", 0.5)
     fetching: list[threading.Thread] = []
-    fetched = module._fetch
+    fetched = HttpDocument.fetch
 
-    def noted(url: str, sockets: list[socket.socket]) -> str:
+    def noted(document: HttpDocument) -> bytes:
         fetching.append(threading.current_thread())
         try:
-            return fetched(url, sockets)
+            return fetched(document)
         finally:
             fetching.clear()
 
-    monkeypatch.setattr(module, "_fetch", noted)
+    monkeypatch.setattr(HttpDocument, "fetch", noted)
     ended = asyncio.Event()
     answer = partial(drip, pieces, ended)
     async with asyncio.timeout(60), await asyncio.start_server(answer, "127.0.0.1", 0) as server:
