@@ -48,7 +48,10 @@ class PartitionGone(KafkaError):
 
 class _Link:
     def __init__(self, address: Address, security: Security | None = None) -> None:
-        self._socket = socket.create_connection(address, timeout=CALL_TIMEOUT_S)
+        try:
+            self._socket = socket.create_connection(address, timeout=CALL_TIMEOUT_S)
+        except (ValueError, OverflowError) as error:  # a broker may name any host and port
+            raise ConnectionError(f"invalid address: {error}") from None
         self._core = ClientConnection("anabranch-audit")
         hello = ApiVersionsRequest(client_software_name="anabranch", client_software_version="0.1.0")
         try:

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.spark_jobs.reader import EARLIEST, LATEST, PartitionGone, TopicReader
 from tests.spark_jobs.happenings import begin_transaction, expire
@@ -37,6 +38,12 @@ def test_read_committed_end_is_start_of_oldest_open_transaction(live: LiveCluste
         assert reader.offsets(topic, LATEST) == {0: 6}
         assert reader.offsets(topic, LATEST, committed_only=True) == {0: 3}
     abort()
+
+
+@pytest.mark.parametrize("address", [("a..b", 9092), ("a\0b", 9092), ("127.0.0.1", 70000)])
+def test_broker_that_names_an_impossible_address_does_not_respond(address: tuple[str, int]) -> None:
+    with TopicReader("127.0.0.1:1") as reader, pytest.raises(ConnectionError, match="did not respond"):
+        reader._ask(address, MetadataRequest(topics=[]))
 
 
 def test_missing_partition_is_named(live: LiveCluster) -> None:

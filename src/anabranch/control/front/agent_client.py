@@ -71,15 +71,16 @@ class AgentClient:
             options["json"] = body
         try:
             async with self._http.request(method, self.url + path, **options) as answer:
-                content = await answer.read()
-                if answer.status >= 400:
-                    raise _refusal(answer.status, content)
-                return json.loads(content) if answer.content_type == "application/json" else content
+                content, status, kind = await answer.read(), answer.status, answer.content_type
+            found = json.loads(content) if kind == "application/json" and status < 400 else content
         except TimeoutError:
             within = "" if timeout_s is None else f" in {timeout_s:g} s"
             raise AgentUnreachable(f"the control agent at {self.url} does not answer{within}") from None
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, ValueError, RecursionError) as error:  # ZooKeeper may name any URL
             raise AgentUnreachable(f"the control agent at {self.url} does not answer: {_reason(error)}") from None
+        if status >= 400:
+            raise _refusal(status, content)
+        return found
 
     async def follow(
         self, path: str, query: Mapping[str, str] | None = None

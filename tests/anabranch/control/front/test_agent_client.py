@@ -18,6 +18,7 @@ from anabranch.control.route import WaitTimedOut
 from anabranch.control.tls import trusting_context
 from tests.anabranch.control.certified import LONG_AGO, Files, serving
 from tests.anabranch.control.echo import Controlled
+from tests.cases import for_each
 
 
 @pytest.fixture
@@ -55,6 +56,42 @@ async def test_agent_that_is_silent_or_down_is_unreachable(agent: AgentClient) -
     async with open_http() as http:
         with pytest.raises(AgentUnreachable, match="does not answer"):
             await AgentClient(http, f"http://127.0.0.1:{free}", "").ask("GET", "/v1/events")
+
+
+@for_each(
+    [
+        "",
+        "x",
+        "http://[",
+        "http://a..b:1",
+        f"http://{'x' * 64}.b:1",
+        "http://127.0.0.1:70000",
+        "http://a\0b:1",
+        "file:///x",
+    ]
+)
+async def test_impossible_url_of_an_agent_is_unreachable(url: str) -> None:
+    """ZooKeeper may name any URL."""
+    async with open_http() as http:
+        client = AgentClient(http, url, "secret")
+        with pytest.raises(AgentUnreachable):
+            await client.ask("GET", "/v1/agent")
+        with pytest.raises(AgentUnreachable):
+            await anext(client.follow("/v1/events"))
+
+
+@for_each([b"", b"{", b"[" * 100_000, b"\xff"])
+async def test_agent_that_answers_no_json_is_unreachable(content: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(content))
+        writer.write(content)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, open_http() as http:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(AgentUnreachable):
+            await AgentClient(http, url, "secret").ask("GET", "/v1/agent")
 
 
 async def test_stream_yields_events_after_a_number_until_the_server_ends() -> None:
