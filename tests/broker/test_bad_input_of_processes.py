@@ -1,6 +1,6 @@
-"""Mutated frames leave a cluster of processes with a real ZooKeeper alive and with its records.
+"""Mutated frames leave a cluster of processes alive and with its records, with either ZooKeeper.
 
-Method: the frames of `test_bad_input`, against node processes whose state is in the real ZooKeeper. Creation of topics
+Method: the frames of `test_bad_input`, against node processes whose state is in a ZooKeeper process. Creation of topics
 by Metadata, which reaches ZooKeeper with the names of the frames, is on. ANABRANCH_FRAMES=n sends n of them.
 """
 
@@ -15,6 +15,7 @@ import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.cluster.processes import ProcessCluster
+from anabranch.state.data_directory import BUILT_IN, LOCAL
 from tests.broker.mutated_frames import mutated_frames
 from tests.broker.test_bad_input import ANSWER_TIMEOUT_S, INTRODUCTION
 
@@ -36,9 +37,9 @@ def attack(port: int, frames: list[bytes]) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.zookeeper
-async def test_mutated_frames_do_not_harm_a_cluster_of_processes() -> None:
-    async with asyncio.timeout(600), ProcessCluster(2, zookeeper="local") as cluster:
+@pytest.mark.parametrize("zookeeper", [BUILT_IN, pytest.param(LOCAL, marks=pytest.mark.zookeeper)])
+async def test_mutated_frames_do_not_harm_a_cluster_of_processes(zookeeper: str) -> None:
+    async with asyncio.timeout(600), ProcessCluster(2, zookeeper=zookeeper) as cluster:
         servers = cluster.bootstrap_servers
         async with Admin(servers) as admin, Producer(servers) as producer:
             await admin.create_topics([NewTopic(name=TOPIC, partitions=1, replication_factor=2)])
