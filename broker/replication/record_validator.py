@@ -149,10 +149,10 @@ class RecordValidator:
         Only one large batch of the node is decompressed at a time.
         """
         if _unpacks_at_once(batch, header):
-            yield RecordReader(batch, headers=False)
+            yield RecordReader(batch, headers_max=0)
             return
         async with self._turn:
-            yield await self._in_thread(partial(RecordReader, batch, headers=False))
+            yield await self._in_thread(partial(RecordReader, batch, headers_max=0))
 
     async def down_converted(
         self, records: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int

@@ -67,7 +67,7 @@ class OffsetMap:
                 if len(self.newest) + header.record_count > self.keys_max and self.newest:
                     return False
                 found: dict[bytes, int] = {}
-                for columns in _iter_columns(RecordReader(batch, headers=False), header):
+                for columns in _iter_columns(RecordReader(batch, headers_max=0), header):
                     for key, offset in zip(columns.keys, columns.offsets, strict=True):
                         if key is not None and offset >= self.start:
                             found[key] = offset
@@ -109,7 +109,7 @@ class BatchFilter:
     def _keep_records(self, batch: bytes, header: BatchHeader) -> Generator[None, None, bytes | None]:
         horizon_ms = header.delete_horizon_ms
         expired = horizon_ms is not None and horizon_ms <= self.now_ms
-        reader = RecordReader(batch, headers=False)
+        reader = RecordReader(batch, headers_max=0)
         keeps = bytearray()
         """One byte per record: 1 if the record stays."""
         latest_ms, has_tombstone = NO_TIMESTAMP, False

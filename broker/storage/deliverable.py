@@ -33,7 +33,7 @@ def deliverable_end(log: PartitionLog, cut: int) -> int:
         )
         if not header.is_control and not aborted and header.record_count:
             whole = header.record_count > header.last_offset_delta
-            last = header.last_offset if whole else max(record.offset for record in iter_records(data, headers=False))
+            last = header.last_offset if whole else max(record.offset for record in iter_records(data, headers_max=0))
             return max(last + 1, log.log_start_offset)
         end = header.base_offset
     return end

@@ -154,7 +154,7 @@ class Segments:
         """Return the first record from an offset on whose timestamp is at least `timestamp_ms`."""
         for header, batch in self.batches_with(timestamp_ms, start_offset):
             try:
-                steps = iter_search(RecordReader(batch, headers=False), header, timestamp_ms, start_offset)
+                steps = iter_search(RecordReader(batch, headers_max=0), header, timestamp_ms, start_offset)
                 found = next((one for one in steps if one is not None), None)
             except DecodeError:
                 found = first_of_unreadable(header, start_offset)

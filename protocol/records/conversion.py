@@ -51,7 +51,7 @@ def down_convert(batch: Buffer, position: int, header: BatchHeader, magic: int, 
             key=record.key,
             value=record.value,
         )
-        for record in iter_records(batch, position, headers=False)
+        for record in iter_records(batch, position, headers_max=0)
         if header.codec or record.offset >= first_offset
     ]
     for message in messages:

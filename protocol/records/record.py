@@ -55,13 +55,13 @@ never scans a whole batch."""
 _new: Final = tuple.__new__
 
 
-def iter_records(batch: Buffer, position: int = 0, *, headers: bool = True) -> Iterator[Record]:
+def iter_records(batch: Buffer, position: int = 0, *, headers_max: int | None = None) -> Iterator[Record]:
     """Yield the records of one batch, oldest first. Raises DecodeError at invalid bytes.
 
-    Without `headers` none are read or checked: a record may have millions. Control batches iterate too: a caller that
-    delivers records to an application checks the header first.
+    At most `headers_max` headers of a record are read, and the others not checked: a record may have millions. Control
+    batches iterate too: a caller that delivers records to an application checks the header first.
     """
-    return _rows(RecordReader(batch, position, headers=headers))
+    return _rows(RecordReader(batch, position, headers_max=headers_max))
 
 
 def _rows(reader: RecordReader) -> Iterator[Record]:
@@ -72,17 +72,17 @@ def _rows(reader: RecordReader) -> Iterator[Record]:
 class RecordReader:
     """Reads the records of one batch, oldest first, some at a time."""
 
-    __slots__ = ("_base_offset", "_base_timestamp", "_data", "_fixed_timestamp", "_headers", "_position", "left")
+    __slots__ = ("_base_offset", "_base_timestamp", "_data", "_fixed_timestamp", "_headers_max", "_position", "left")
 
-    def __init__(self, batch: Buffer, position: int = 0, *, headers: bool = True) -> None:
-        """Open a batch. Raises DecodeError if it is cut off or not decompressible. `headers`: see `iter_records`."""
+    def __init__(self, batch: Buffer, position: int = 0, *, headers_max: int | None = None) -> None:
+        """Open a batch. Raises DecodeError if it is cut off or not decompressible. `headers_max`: as `iter_records`."""
         header = read_header(batch, position)
         view = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
         if len(view) != header.batch_length + LOG_OVERHEAD_BYTES - HEADER_BYTES:
             raise DecodeError("the record batch is cut off", buffer=batch, position=position)
         codec = header.attributes & CODEC_MASK
         self._data = bytes(view) if codec == Compression.NONE else decompress(codec, view)
-        self._headers = headers
+        self._headers_max = headers_max
         self._position = 0
         self._base_offset = header.base_offset
         self._base_timestamp = header.base_timestamp
@@ -114,7 +114,7 @@ class RecordReader:
                 return self._take(Columns._make(uneven[0]), uneven[1], before)
         try:
             fields, position = _read_records(
-                data, self._position, count, self._base_offset, self._base_timestamp, self._headers
+                data, self._position, count, self._base_offset, self._base_timestamp, self._headers_max
             )
         except IndexError:
             raise DecodeError("the records are cut off", buffer=data, position=len(data)) from None
@@ -139,7 +139,7 @@ class RecordReader:
 
 
 def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would halve the rate
-    data: bytes, position: int, count: int, base_offset: int, base_timestamp: int, with_headers: bool = True
+    data: bytes, position: int, count: int, base_offset: int, base_timestamp: int, headers_max: int | None = None
 ) -> tuple[list[Any], int]:
     """Read the fields of `count` records, as in `Columns`, and return the position after the last record.
 
@@ -210,12 +210,14 @@ def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would hal
             if length != NULL:
                 value, position = _read_field(data, position, length)
         headers: tuple[tuple[str, bytes | None], ...] = ()
-        if not with_headers:
+        if headers_max is not None:
             if position >= end:
                 raise DecodeError(f"a record ends {position - end} bytes late", buffer=data, position=end)
-            position = end
+            if headers_max:
+                headers, position = _read_headers(data, position, headers_max)
+            position = max(position, end)
         elif data[position]:
-            headers, position = _read_headers(data, position)
+            headers, position = _read_headers(data, position, len(data))
         else:
             position += 1
         if position != end:
@@ -230,7 +232,7 @@ def _read_field(data: bytes, position: int, length: int) -> tuple[bytes, int]:
     return data[position : position + length], position + length
 
 
-def _read_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def _read_headers(data: bytes, position: int, headers_max: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     """Audited records have one header each: the common case is read inline, too."""
     length = data[position]
     position += 1
@@ -241,7 +243,7 @@ def _read_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | 
     if not 0 <= count <= len(data):
         raise DecodeError(f"a record with {count} headers", buffer=data, position=position)
     headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
+    for _ in range(min(count, headers_max)):
         length = data[position]
         position += 1
         if length < 128:

@@ -16,6 +16,7 @@ from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Route
 from anabranch.control.topic_routes import (
     DIGITS_MAX,
+    HEADERS_MAX,
     ONE,
     RECORDS_MAX,
     RecordRow,
@@ -150,23 +151,9 @@ class PartitionScan:
             if not content:
                 break
             size_bytes += len(content)
-            for position, header in iter_batches(content):
-                if header.base_offset >= end:
-                    offset = end
-                    break
-                lowest, offset = min(lowest, header.base_offset), header.next_offset
-                if header.is_control and self._conditions.has_content:
-                    continue
-                if self._conditions.may_match(header.base_offset, header.next_offset, header.max_timestamp):
-                    kept = deque(
-                        (
-                            (header, one)
-                            for one in iter_records(content, position)
-                            if one.offset < end and self._conditions.matches(one)
-                        ),
-                        maxlen=self._limit + 1,  # one more, which shows that there are more
-                    )
-                    found += kept
+            some, first, offset = await asyncio.to_thread(self._examine, content, end)
+            found += some
+            lowest = min(lowest, first)
         self.before = max(lowest, self._log.start)
         for one in reversed(found):
             if len(self.found) == self._limit or self.found_bytes > ROWS_BYTES_MAX:
@@ -175,6 +162,24 @@ class PartitionScan:
             self.found.appendleft(one)
             self.found_bytes += len(one[1].key or b"") + len(one[1].value or b"")
         return size_bytes
+
+    def _examine(self, content: bytes, end: int) -> tuple[list[tuple[BatchHeader, Record]], int, int]:
+        """Return what is found in batches, their lowest offset, and where to read on. A batch may have millions of
+        records, so a thread does this.
+        """
+        lowest = offset = end
+        found: list[tuple[BatchHeader, Record]] = []
+        for position, header in iter_batches(content):
+            if header.base_offset >= end:
+                return found, lowest, end
+            lowest, offset = min(lowest, header.base_offset), header.next_offset
+            if header.is_control and self._conditions.has_content:
+                continue
+            if self._conditions.may_match(header.base_offset, header.next_offset, header.max_timestamp):
+                records = iter_records(content, position, headers_max=HEADERS_MAX + 1)
+                matching = ((header, one) for one in records if one.offset < end and self._conditions.matches(one))
+                found += deque(matching, maxlen=self._limit + 1)  # one more, which shows that there are more
+        return found, lowest, offset
 
 
 async def search_records(on: ControlledCluster, request: ControlRequest) -> FoundRecordsRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final, NotRequired, TypedDict
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from anabranch.protocol.records.record import Record
 
 RECORDS_MAX: Final = 500
+HEADERS_MAX: Final = 1000
+"""The number of headers of a record that are shown and searched."""
 NOT_ORDERED: Final = "{topic} is not ordered: it grows as in Kafka, and keys do not keep their order"
 READ_BYTES: Final = 1 << 20
 DIGITS_MAX: Final = 18
@@ -109,7 +112,8 @@ class RecordRow(TypedDict):
     timestamp: Annotated[int, "in milliseconds since the epoch"]
     key: Content
     value: Content
-    headers: Annotated[list[list[Content]], "each a name and a value"]
+    headers: Annotated[list[list[Content]], f"each a name and a value; the first {HEADERS_MAX}"]
+    more_headers: NotRequired[Annotated[bool, "whether there are more headers"]]
     epoch: Annotated[int, "the leader epoch"]
     producer_id: int
     kind: Annotated[str, "control, transactional, or empty"]
@@ -196,29 +200,47 @@ async def read_records(on: ControlledCluster, request: ControlRequest) -> Record
         content = bytes(log.read(offset, READ_BYTES, limit_offset=end, min_one_batch=True))
         if not content:
             break
+        found, offset = await read_rows(content, first, end, limit - len(rows))
+        rows += found
+    return {"start": log.log_start_offset, "end": end, "records": rows[:limit]}
+
+
+async def read_rows(content: bytes, first: int, end: int, limit: int) -> tuple[list[RecordRow], int]:
+    """Read the records of batches from an offset on, at most `limit`; return also the offset behind the last batch.
+
+    In a thread, because a batch may have millions of records.
+    """
+
+    def read() -> tuple[list[RecordRow], int]:
+        rows: list[RecordRow] = []
+        offset = first
         for position, header in iter_batches(content):
             offset = header.next_offset
-            rows += [
-                record_row(header, one)
-                for one in islice((one for one in iter_records(content, position) if one.offset >= first), limit)
-            ]
+            records = iter_records(content, position, headers_max=HEADERS_MAX + 1)
+            found = (one for one in records if first <= one.offset < end)
+            rows += [record_row(header, one) for one in islice(found, limit - len(rows))]
             if len(rows) >= limit:
                 break
-    return {"start": log.log_start_offset, "end": end, "records": rows[:limit]}
+        return rows, offset
+
+    return await asyncio.to_thread(read)
 
 
 def record_row(header: BatchHeader, one: Record) -> RecordRow:
     """A record of a batch as a JSON row."""
-    return {
+    row: RecordRow = {
         "offset": one.offset,
         "timestamp": one.timestamp_ms,
         "key": None if header.is_control else to_value(one.key),
         "value": None if header.is_control else to_value(one.value),
-        "headers": [[name, to_value(value)] for name, value in one.headers],
+        "headers": [[name, to_value(value)] for name, value in one.headers[:HEADERS_MAX]],
         "epoch": header.partition_leader_epoch,
         "producer_id": header.producer_id,
         "kind": "control" if header.is_control else "transactional" if header.is_transactional else "",
     }
+    if len(one.headers) > HEADERS_MAX:
+        row["more_headers"] = True
+    return row
 
 
 def topic_of(on: ControlledCluster, request: ControlRequest) -> TopicImage:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from anabranch.clients.connection import Connection
 from anabranch.control import record_search
+from anabranch.control.topic_routes import HEADERS_MAX
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.records.record import iter_records
 from tests.anabranch.control.test_server import served, status
+from tests.broker.replication.test_record_validator import batch_of, record_with
 
 RECORDS = 60
 
@@ -106,3 +112,32 @@ async def test_leaderless_partition_is_skipped_unless_requested() -> None:
         assert (code, [one["partition"] for one in found["records"]]) == (200, [1 - gone])
         assert found["without_leader"] == [gone]
         assert (await status(session, "GET", f"/v1/topics/t/search?partition={gone}"))[0] == 409
+
+
+@pytest.mark.parametrize(("records", "headers"), [(1, 400_000), (90_000, 0)])
+async def test_long_batch_is_read_and_searched_beside_the_loop(records: int, headers: int) -> None:
+    """Whatever a batch is full of, the thread of the loop does not go through it."""
+    batch = batch_of(b"".join(record_with(index, headers) for index in range(records)), records, "gzip")
+    started_s = time.thread_time()
+    assert len(list(iter_records(batch))) == records
+    whole_s = time.thread_time() - started_s
+    async with served() as (on, session):
+        await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 1})
+        connection = await Connection.open(*on.cluster.address(1), client_id="test")
+        (topic,) = (await connection.call(produce_of(batch))).responses
+        assert topic.partition_responses[0].error_code == 0
+        await connection.close()
+        started_s = time.thread_time()
+        code, row = await status(session, "GET", "/v1/topics/t/records?partition=0&limit=1")
+        assert (code, row["end"], row["records"][0]["offset"]) == (200, records, records - 1)
+        assert len(row["records"][0]["headers"]) == min(headers, HEADERS_MAX)
+        assert row["records"][0].get("more_headers", False) is (headers > HEADERS_MAX)
+        for query, found in (("value=nowhere", 0), ("header=nowhere", 0), ("limit=1", 1)):
+            code, row = await status(session, "GET", f"/v1/topics/t/search?{query}")
+            assert (code, len(row["records"])) == (200, found)
+        assert time.thread_time() - started_s < whole_s / 2
+
+
+def produce_of(batch: bytes) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=batch)]
+    return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name="t", partition_data=data)])

@@ -31,13 +31,26 @@ def test_cache_of_header_keys_is_bounded() -> None:
 def test_records_read_without_headers_are_equal_and_skip_header_cost() -> None:
     records = [Record(number, number, b"k", b"v", (("a", b"b"),) * number) for number in range(100)]
     batch = build(records)
-    assert list(iter_records(batch, headers=False)) == [one._replace(headers=()) for one in records]
+    assert list(iter_records(batch, headers_max=0)) == [one._replace(headers=()) for one in records]
     many = build([Record(0, 0, b"k", b"v", (("", None),) * 500_000), Record(1, 1, None, b"w", ())])
     start_s = time.thread_time()
     _, second = iter_records(many)
     whole_s, start_s = time.thread_time() - start_s, time.thread_time()
-    assert [one.value for one in iter_records(many, headers=False)] == [b"v", second.value]
+    assert [one.value for one in iter_records(many, headers_max=0)] == [b"v", second.value]
     assert (time.thread_time() - start_s) * 10 < whole_s
+
+
+def test_only_the_first_headers_are_read_up_to_a_limit() -> None:
+    records = [Record(number, number, b"k", b"v", (("a", b"%d" % number),) * number) for number in range(9)]
+    batch = build(records)
+    for limit in (1, 4, 8, 100):
+        expected = [one._replace(headers=one.headers[:limit]) for one in records]
+        assert list(iter_records(batch, headers_max=limit)) == expected
+    damaged = bytearray(build([Record(0, 0, b"k", b"v", (("a", b"1"), ("b", b"2")))]))
+    damaged[-4] = 0x7F  # the length of the second header's name
+    assert [one.headers for one in iter_records(bytes(damaged), headers_max=1)] == [(("a", b"1"),)]
+    with pytest.raises(DecodeError):
+        list(iter_records(bytes(damaged), headers_max=2))
 
 
 def test_record_that_ends_before_its_value_is_refused_without_headers() -> None:
@@ -46,10 +59,10 @@ def test_record_that_ends_before_its_value_is_refused_without_headers() -> None:
     for size in range(256):
         batch[HEADER_BYTES] = size
         with contextlib.suppress(DecodeError):
-            assert len(list(iter_records(bytes(batch), headers=False))) == 3
+            assert len(list(iter_records(bytes(batch), headers_max=0))) == 3
     batch[HEADER_BYTES] = 1  # a size of -1: the record begins where it ends
     with pytest.raises(DecodeError):
-        RecordReader(bytes(batch), headers=False).read(1)
+        RecordReader(bytes(batch), headers_max=0).read(1)
 
 
 def test_record_count_must_match_records() -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCOMMITTED, find_offsets
 from anabranch.clients.metadata import NO_LEADER
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.record_search import FoundRecordsRow, ReadableLog, search
-from anabranch.control.topic_routes import READ_BYTES, RecordRow, RecordsRow, record_row
+from anabranch.control.topic_routes import READ_BYTES, RecordRow, RecordsRow, read_rows
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import iter_batches
-from anabranch.protocol.records.record import iter_records
 from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -47,13 +44,9 @@ async def read_partition(admin: Admin, topic: Topic, index: int, first: int | No
         content = await _fetch(admin, topic, index, offset)
         if not content:
             break
-        for position, header in iter_batches(content):
-            offset = header.next_offset
-            found = (one for one in iter_records(content, position) if first_offset <= one.offset < end)
-            rows += [record_row(header, one) for one in islice(found, limit)]
-            if len(rows) >= limit:
-                break
-    return {"start": start, "end": end, "records": rows[:limit]}
+        found, offset = await read_rows(content, first_offset, end, limit - len(rows))
+        rows += found
+    return {"start": start, "end": end, "records": rows}
 
 
 async def search_topic(admin: Admin, topic: Topic, query: Mapping[str, str]) -> FoundRecordsRow:
