@@ -48,16 +48,18 @@ class RangeQuery:
         first: The first key; the store's first if None.
         last: The last key; the store's last if None.
         limit: The maximum number of rows.
+        bytes_max: The size of keys and values, in bytes, from which on no row is added; None: any.
     """
 
     first: bytes | None = None
     last: bytes | None = None
     limit: int = LIMIT
+    bytes_max: int | None = None
 
     def __post_init__(self) -> None:
         _check_key("first", self.first)
         _check_key("last", self.last)
-        _check_limit(self.limit)
+        _check_limits(self)
 
 
 @suggest_arguments
@@ -72,16 +74,18 @@ class WindowQuery:
         to_ms: The latest start; any later one if None.
         key: Whose windows; those of all keys if None.
         limit: The maximum number of rows.
+        bytes_max: The size of keys and values, in bytes, from which on no row is added; None: any.
     """
 
     from_ms: int = 0
     to_ms: int | None = None
     key: bytes | None = None
     limit: int = LIMIT
+    bytes_max: int | None = None
 
     def __post_init__(self) -> None:
         _check_key("key", self.key)
-        _check_limit(self.limit)
+        _check_limits(self)
         if self.from_ms < 0 or (self.to_ms is not None and self.to_ms < self.from_ms):
             raise ValueError(f"from_ms is 0 or later, and to_ms not before it: {self.from_ms}, {self.to_ms}")
 
@@ -158,7 +162,7 @@ class QueryResult:
     failures: list[QueryFailure] = field(default_factory=list)
     """The partitions whose rows are not, or not all."""
     more: bool = False
-    """Whether there are more rows here than the limit."""
+    """Whether there are more rows here than the query's limits."""
 
     @property
     def row(self) -> QueryRow | None:
@@ -195,6 +199,8 @@ def _check_key(name: str, key: object) -> None:
         raise ValueError(f"{name} is bytes, as the keys of records are: write {str(key).encode()!r}, not {key!r}")
 
 
-def _check_limit(limit: int) -> None:
-    if limit < 1:
-        raise ValueError(f"limit is 1 or more, not {limit}")
+def _check_limits(query: RangeQuery | WindowQuery) -> None:
+    if query.limit < 1:
+        raise ValueError(f"limit is 1 or more, not {query.limit}")
+    if query.bytes_max is not None and query.bytes_max < 1:
+        raise ValueError(f"bytes_max is 1 or more, not {query.bytes_max}")

@@ -15,9 +15,8 @@ Decides from the present state of the tasks, and waits for nothing. Source: Kafk
 from __future__ import annotations
 
 import heapq
-import itertools
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from anabranch.clients.streams.changelog import Marks
@@ -114,9 +113,8 @@ class QueryExecutor:
             sources.append(_rows_here(task, store, query, locations))
             if awaited := locations.awaited_by(partition, _marks(task, store)):
                 failures.append(_not_arrived(store, partition, awaited))
-        here = itertools.islice(heapq.merge(*sources), query.limit + 1)
-        rows = [_row(part, store, *row, value) for row in here]
-        return QueryResult(rows[: query.limit], found, failures, more=len(rows) > query.limit)
+        here, more = _first_rows(heapq.merge(*sources), query)
+        return QueryResult([_row(part, store, *row, value) for row in here], found, failures, more=more)
 
     def metadata(self, store: str, key: bytes) -> KeyMetadata:
         """Return where the state of a key is. Raises ValueError for an unknown store."""
@@ -140,13 +138,12 @@ class QueryExecutor:
         disk = self._global.stores[store].disk
         if isinstance(query, KeyQuery):
             raw = disk.get(store, query.key)
-            found, limit = iter([] if raw is None else [(query.key, raw)]), 1
+            here, more = [] if raw is None else [(query.key, raw)], False
         else:
             assert isinstance(query, RangeQuery), "a global table has no windows"
-            found, limit = disk.range(store, query.first or b"", query.last), query.limit
-        rows = [_row(part, store, *row, value) for row in itertools.islice(found, limit + 1)]
+            here, more = _first_rows(disk.range(store, query.first or b"", query.last), query)
         states = {one: PartitionState(State.RUNNING, lag) for one, lag in self._global.lags(store).items()}
-        return QueryResult(rows[:limit], states, more=len(rows) > limit)
+        return QueryResult([_row(part, store, *row, value) for row in here], states, more=more)
 
     def _locations(self, part: Subtopology) -> KeyLocations:
         counts = [len(self._view.partitions_of(topic)) for topic in part.sources]
@@ -174,9 +171,8 @@ class QueryExecutor:
             raw = task.disk.get(store, key)
             rows = [] if raw is None else [_row(part, store, key, raw, value)]
             return QueryResult(rows, {partition: state})
-        here = itertools.islice(_windows_of_key(task, store, key, query), query.limit + 1)
-        found = [_row(part, store, *row, value) for row in here]
-        return QueryResult(found[: query.limit], {partition: state}, more=len(found) > query.limit)
+        here, more = _first_rows(_windows_of_key(task, store, key, query), query)
+        return QueryResult([_row(part, store, *row, value) for row in here], {partition: state}, more=more)
 
     def _state(
         self, part: Subtopology, store: str, partition: int, locations: KeyLocations, *, stale: bool
@@ -270,6 +266,20 @@ def _rows_here(task: Task, store: str, query: Query, locations: KeyLocations) ->
             continue
         if locations.has_all(part.record_key(store, key), partition, marks):
             yield key, row
+
+
+def _first_rows(
+    rows: Iterable[tuple[bytes, bytes]], query: RangeQuery | WindowQuery
+) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """Return the first rows within the query's limits, and whether there are more."""
+    taken: list[tuple[bytes, bytes]] = []
+    size_bytes = 0
+    for key, row in rows:
+        if len(taken) == query.limit or (query.bytes_max is not None and size_bytes >= query.bytes_max):
+            return taken, True
+        taken.append((key, row))
+        size_bytes += len(key) + len(row)
+    return taken, False
 
 
 def _windows_of_key(task: Task, store: str, key: bytes, query: WindowQuery) -> Iterator[tuple[bytes, bytes]]:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LIMIT_MAX: Final = 10_000
+RESULT_BYTES_MAX: Final = 16 << 20
+"""The size of keys and values from which on a result has no further row."""
 KEYS: Final = ("key", "key_base64")
 RANGE: Final = ("first", "last")
 WINDOWS: Final = ("from_ms", "to_ms")
@@ -98,7 +100,7 @@ class ResultsRow(TypedDict):
     rows: list[ResultRow]
     partitions: list[PartitionRow]
     failures: list[FailureRow]
-    more: Annotated[bool, "whether there are more rows here than the limit"]
+    more: Annotated[bool, f"whether there are more rows here than the limit, or than {RESULT_BYTES_MAX >> 20} MiB"]
 
 
 class OwnerRow(TypedDict):
@@ -215,10 +217,10 @@ def parse_query(query: Mapping[str, str], *, windowed: bool) -> Query:
         raise ValueError(f"{useless[0]} is no parameter of this store; {instead}")
     if windowed:
         to_ms = _number(query, "to_ms") if "to_ms" in query else None
-        return WindowQuery(_number(query, "from_ms"), to_ms, key, limit)
+        return WindowQuery(_number(query, "from_ms"), to_ms, key, limit, RESULT_BYTES_MAX)
     if key is None:
         first, last = (query[one].encode() if one in query else None for one in RANGE)
-        return RangeQuery(first, last, limit)
+        return RangeQuery(first, last, limit, RESULT_BYTES_MAX)
     if extra := [one for one in RANGE if one in query]:
         raise ValueError(f"a query is for a key or for a range: leave out key or {extra[0]}")
     return KeyQuery(key)

@@ -23,7 +23,7 @@ from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.windows import SessionWindows, TimeWindows
 from anabranch.control.endpoint import Address, ControlEndpoint
 from anabranch.control.events import Events
-from anabranch.control.instance_routes import INSTANCE_ROUTES, ControlledInstance, parse_query
+from anabranch.control.instance_routes import INSTANCE_ROUTES, RESULT_BYTES_MAX, ControlledInstance, parse_query
 from anabranch.control.openapi import document
 from tests.anabranch.runtime.test_sockets import ipv6
 from tests.cases import for_each
@@ -201,10 +201,10 @@ async def test_mistakes_are_refused_with_what_to_write(path: str, status: int, c
     [
         ({"key": "a"}, False, KeyQuery(b"a")),
         ({"key_base64": "/w=="}, False, KeyQuery(b"\xff")),
-        ({}, False, RangeQuery()),
-        ({"first": "a", "last": "b", "limit": "7"}, False, RangeQuery(b"a", b"b", 7)),
-        ({}, True, WindowQuery()),
-        ({"key": "a", "from_ms": "5", "to_ms": "6", "limit": "1"}, True, WindowQuery(5, 6, b"a", 1)),
+        ({}, False, RangeQuery(bytes_max=RESULT_BYTES_MAX)),
+        ({"first": "a", "last": "b", "limit": "7"}, False, RangeQuery(b"a", b"b", 7, RESULT_BYTES_MAX)),
+        ({}, True, WindowQuery(bytes_max=RESULT_BYTES_MAX)),
+        ({"key": "a", "from_ms": "5", "to_ms": "6", "limit": "1"}, True, WindowQuery(5, 6, b"a", 1, RESULT_BYTES_MAX)),
     ]
 )
 def test_parameters_make_a_query(parameters: Mapping[str, str], windowed: bool, query: Query) -> None:

@@ -28,6 +28,7 @@ from tests.cases import for_each
         (lambda: RangeQuery(limit=0), "limit is 1 or more, not 0"),
         (lambda: WindowQuery(key="a"), "key is bytes"),  # type: ignore[arg-type]
         (lambda: WindowQuery(limit=-1), "limit is 1 or more"),
+        (lambda: RangeQuery(bytes_max=0), "bytes_max is 1 or more, not 0"),
         (lambda: WindowQuery(from_ms=-1), "from_ms is 0 or later"),
         (lambda: WindowQuery(from_ms=5, to_ms=4), "to_ms not before it: 5, 4"),
     ]

@@ -203,6 +203,11 @@ def test_range_is_in_order_of_keys_over_all_partitions(queried: Queried) -> None
     assert rows(RangeQuery(first=keys[3] + b"!", last=b"zzz", limit=16)) == keys[4:]
     limited = queried.executor.execute("counts", RangeQuery(limit=7))
     assert [row.key for row in limited.rows] == keys[:7] and limited.more
+    every = queried.executor.execute("counts", RangeQuery()).rows
+    five = sum(len(row.key) + 8 + len(str(row.value)) for row in every[:5])  # with a timestamp
+    for bytes_max, count in ((1, 1), (five, 5), (five + 1, 6), (100 * five, len(keys))):
+        limited = queried.executor.execute("counts", RangeQuery(bytes_max=bytes_max))
+        assert (limited.rows, limited.more) == (every[:count], count < len(keys))
 
 
 def test_partitions_that_are_elsewhere_are_named_with_their_owners(queried: Queried) -> None:
