@@ -112,7 +112,7 @@ class RecordRow(TypedDict):
     timestamp: Annotated[int, "in milliseconds since the epoch"]
     key: Content
     value: Content
-    headers: Annotated[list[list[Content]], f"each a name and a value; the first {HEADERS_MAX}"]
+    headers: Annotated[list[list[Content]], "each a name and a value; the first 1000"]
     more_headers: NotRequired[Annotated[bool, "whether there are more headers"]]
     epoch: Annotated[int, "the leader epoch"]
     producer_id: int
