@@ -7,7 +7,7 @@ has everything below its fetch offset.
 
 A follower or consumer whose last epoch is not in the leader's history gets the diverging epoch instead of records
 (KIP-595). Stored bytes are sent unchanged. `SessionFetchReader` adds incremental requests (KIP-227). Sources: Kafka's
-`ReplicaManager.fetchMessages` and `readFromLocalLog`; KIP-320, KIP-392, KIP-951.
+`ReplicaManager.fetchMessages` and `readFromLocalLog`, `DelayedFetch`; KIP-320, KIP-392, KIP-951.
 """
 
 from __future__ import annotations
@@ -164,6 +164,8 @@ class FetchReader:
         records: bytes | bytearray | memoryview = b""
         if offset < limit:
             records = self._records(partition, requested, limit)
+            if self.size < self.request.min_bytes and log.segments.is_older(offset, limit):
+                self.enough = True  # a read ends with its segment, which does not grow
         self.watched[partition] = (requested, partition.leader_epoch)
         aborted = None
         if self.committed:
@@ -227,11 +229,11 @@ class FetchReader:
             return True
         if partition.log.log_end_offset < requested.fetch_offset:
             return True  # truncated
-        if self._limit(partition) <= requested.fetch_offset:
-            return False
-        if self.request.min_bytes <= 1:
-            return True
         limit = self._limit(partition)
+        if limit <= requested.fetch_offset:
+            return False
+        if self.request.min_bytes <= 1 or partition.log.segments.is_older(requested.fetch_offset, limit):
+            return True
         try:
             records = partition.log.read(
                 requested.fetch_offset, max(0, requested.partition_max_bytes), limit_offset=limit, min_one_batch=True

@@ -150,6 +150,10 @@ class Segments:
                 return data
             slot += 1  # compaction has removed the last batches of this segment
 
+    def is_older(self, offset: int, than: int) -> bool:
+        """Return whether an offset is in an older segment than another one."""
+        return bisect_right(self._bases, offset) < bisect_right(self._bases, than)
+
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
         """Return the first record from an offset on whose timestamp is at least `timestamp_ms`."""
         for header, batch in self.batches_with(timestamp_ms, start_offset):

@@ -232,3 +232,16 @@ async def test_waiting_fetch_with_small_max_bytes_gets_one_batch(max_bytes: int)
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
         assert (await cluster.produce(1, batch("a"))).error_code == 0
         assert values((await fetching).records) == ["a"]
+
+
+async def test_fetch_from_older_segment_does_not_wait_for_more_bytes() -> None:
+    """A segment that does not grow can have fewer bytes than `min_bytes`."""
+    async with replica_cluster(1) as cluster, asyncio.timeout(20):
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        waiting = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=100_000))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        cluster.partition(1).log.roll(1)
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+        assert values((await waiting).records) == ["a"]
+        assert values((await cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=100_000)).records) == ["a"]
