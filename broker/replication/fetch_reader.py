@@ -20,6 +20,7 @@ from anabranch.broker.replication.fetch_sessions import NO_SESSION
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.broker.replication.partition import Role
 from anabranch.broker.replication.replica_selector import preferred_replica
+from anabranch.broker.storage.aborted_transactions import offset_behind
 from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch
 from anabranch.protocol.apis.fetch import (
     AbortedTransaction,
@@ -57,8 +58,8 @@ class FetchReader:
     """One Fetch request: `read`, wait until a partition is `ready`, `read` again."""
 
     __slots__ = (
-        "broker_epoch", "committed", "enough", "follower", "hints", "left", "may_read", "metadata", "rack", "refuses",
-        "replicas", "request", "room_bytes", "size", "sizes", "version", "watched",
+        "broker_epoch", "committed", "counted", "enough", "follower", "hints", "left", "may_read", "metadata", "rack",
+        "refuses", "replicas", "request", "room_bytes", "size", "sizes", "version", "watched",
     )  # fmt: skip
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, request: FetchRequest, version: int) -> None:
@@ -77,7 +78,8 @@ class FetchReader:
         self.watched: dict[Partition, tuple[FetchPartition, int]] = {}
         """Per readable partition: the row of the request, and the leader epoch at the read."""
         self.sizes: dict[Partition, int] = {}
-        self.size = 0
+        """Per partition: the bytes that count for `min_bytes`."""
+        self.size = self.counted = 0
         self.left = 0
         self.room_bytes = UNBOUNDED_BYTES
         """The most bytes of the response that `ResponseMemory` allows."""
@@ -91,7 +93,7 @@ class FetchReader:
     def read(self, *, report: bool) -> list[FetchableTopicResponse]:
         """Read every partition. `report`: count a follower's offsets; true on arrival, not after a wait."""
         request = self.request
-        self.size, self.enough = 0, not request.topics
+        self.size, self.counted, self.enough = 0, 0, not request.topics
         self.left = min(request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
         self.watched.clear()
         answer = []
@@ -100,7 +102,7 @@ class FetchReader:
             name = self.replicas.name_of(topic.topic_id) if by_id else topic.topic
             rows = [self._answer(name, requested, report) for requested in topic.partitions]
             answer.append(new_topic_response(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
-        if self.size >= request.min_bytes:
+        if self.counted >= request.min_bytes:
             self.enough = True
         return answer
 
@@ -164,7 +166,7 @@ class FetchReader:
         records: bytes | bytearray | memoryview = b""
         if offset < limit:
             records = self._records(partition, requested, limit)
-            if self.size < self.request.min_bytes and log.segments.is_older(offset, limit):
+            if self.counted < self.request.min_bytes and log.segments.is_older(offset, limit):
                 self.enough = True  # a read ends with its segment, which does not grow
         self.watched[partition] = (requested, partition.leader_epoch)
         aborted = None
@@ -210,17 +212,31 @@ class FetchReader:
             return b""
         # The first batch of a response is never withheld, or a consumer could not get past a large batch. (Old
         # clients have to raise their limit themselves.)
+        max_bytes = max(0, min(requested.partition_max_bytes, self.left))
         records = partition.log.read(
             requested.fetch_offset,
-            max(0, min(requested.partition_max_bytes, self.left)),
+            max_bytes,
             limit_offset=limit,
             min_one_batch=first and self.version > LAST_VERSION_WITH_HARD_LIMITS,
         )
         size = len(records)
         self.size += size
         self.left -= size
-        self.sizes[partition] = size
+        self.sizes[partition] = self._count(records, requested, max_bytes, limit)
+        self.counted += self.sizes[partition]
         return records
+
+    def _count(
+        self, records: bytes | bytearray | memoryview, requested: FetchPartition, max_bytes: int, limit: int
+    ) -> int:
+        """Return how many bytes of a read count for `min_bytes`.
+
+        A read that `max_bytes` has cut counts as `max_bytes`: more are there, and Kafka sends a part of the next batch.
+        """
+        size = len(records)
+        if 0 < size < self.request.min_bytes and offset_behind(records, requested.fetch_offset) < limit:
+            return max(size, max_bytes)
+        return size
 
     def ready(self, partition: Partition) -> bool:
         """Return whether a change of `partition` ends the wait."""
@@ -234,13 +250,12 @@ class FetchReader:
             return False
         if self.request.min_bytes <= 1 or partition.log.segments.is_older(requested.fetch_offset, limit):
             return True
+        max_bytes = max(0, requested.partition_max_bytes)
         try:
-            records = partition.log.read(
-                requested.fetch_offset, max(0, requested.partition_max_bytes), limit_offset=limit, min_one_batch=True
-            )
+            records = partition.log.read(requested.fetch_offset, max_bytes, limit_offset=limit, min_one_batch=True)
         except KafkaError:
             return True  # the next read raises the error in the waiting request
-        self.sizes[partition] = len(records)
+        self.sizes[partition] = self._count(records, requested, max_bytes, limit)
         return sum(self.sizes.values()) >= self.request.min_bytes
 
 

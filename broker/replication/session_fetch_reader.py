@@ -52,7 +52,7 @@ class SessionFetchReader(FetchReader):
         session = self.session
         if session.epoch != self.epoch:
             return []  # overtaken: a later request's response has the data
-        self.size, self.enough = 0, False
+        self.size, self.counted, self.enough = 0, 0, False
         self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
         self.watched.clear()
         self.changed_rows.clear()
@@ -69,7 +69,7 @@ class SessionFetchReader(FetchReader):
                 self.changed_rows.append((entry, row))
             else:
                 self._settle(entry, topic, index)
-        if self.size >= self.request.min_bytes:
+        if self.counted >= self.request.min_bytes:
             self.enough = True
         return self._by_topic()
 

@@ -245,3 +245,17 @@ async def test_fetch_from_older_segment_does_not_wait_for_more_bytes() -> None:
         assert (await cluster.produce(1, batch("b"))).error_code == 0
         assert values((await waiting).records) == ["a"]
         assert values((await cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=100_000)).records) == ["a"]
+
+
+async def test_read_that_max_bytes_cuts_counts_as_full() -> None:
+    """Kafka sends a part of the batch that does not fit, so `min_bytes` is reached."""
+    size = len(batch("a"))
+    limits = {"max_wait_ms": 60_000, "min_bytes": 2 * size - 1, "max_bytes": 2 * size - 1}
+    async with replica_cluster(1) as cluster, asyncio.timeout(20):
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        waiting = asyncio.create_task(cluster.fetch(1, 0, **limits))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+        assert values((await waiting).records) == ["a"]
+        assert values((await cluster.fetch(1, 0, **limits)).records) == ["a"]
