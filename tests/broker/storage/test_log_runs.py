@@ -19,6 +19,7 @@ from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import opened
+from tests.compiled_parts import is_compiled
 
 SETTINGS = (
     LogSettings(index_interval_bytes=300),
@@ -103,6 +104,12 @@ def refusal_of(log: PartitionLog, pieces: list[bytes]) -> ErrorCode | None:
     return None
 
 
+def attributes_of(one: object) -> set[str]:
+    """The names of an object's attributes; a compiled class has its own list of them."""
+    kind: Any = type(one)
+    return set(kind.__mypyc_attrs__ if is_compiled(kind.__module__) else kind.__slots__)
+
+
 def state_of(log: PartitionLog, files: FaultyFiles) -> Iterator[tuple[str, Any]]:
     assert isinstance(files.inner, MemoryFiles)
     yield "files", files.inner.contents()
@@ -113,10 +120,10 @@ def state_of(log: PartitionLog, files: FaultyFiles) -> Iterator[tuple[str, Any]]
     yield "aborted", log.producers.aborted
     yield "stable", (log.last_stable_offset(0), log.last_stable_offset(log.log_end_offset))
     for one in log.producers.entries:
-        yield "producer", [getattr(one, name) for name in type(one).__slots__]
+        yield "producer", {name: getattr(one, name) for name in attributes_of(one)}
     for segment in log.segments:
         yield "indexes", (segment.offset_index.to_bytes(), segment.time_index.to_bytes())
-        names = set(type(segment).__slots__) - {"_files", "file", "offset_index", "time_index"}
+        names = attributes_of(segment) - {"_files", "file", "offset_index", "time_index"}
         yield "segment", {name: getattr(segment, name) for name in names}
 
 
