@@ -25,7 +25,9 @@ COPY controller controller
 COPY broker broker
 COPY spark_jobs spark_jobs
 COPY src src
-RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps .
+# pip has then done its work, and would be a quarter of what the image adds to its base.
+RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps . \
+ && /opt/anabranch/bin/pip uninstall --yes setuptools pip
 
 FROM ${BASE} AS node
 RUN groupadd --system --gid 9092 anabranch \

@@ -83,7 +83,7 @@ def wait_healthy(compose: Compose, service: str) -> None:
 
 
 def wait_ready(compose: Compose, service: str) -> None:
-    """Wait for the ready line of `anabranch up`: the health check of a JVM image is that of ZooKeeper's own port."""
+    """Wait for the ready line of `anabranch up`: the health check asks the first broker alone."""
     wait_until(f"docker logs {compose.state(service)['Id']} 2>&1 | grep -q '^ready '")
 
 
@@ -144,7 +144,7 @@ def test_compose_dashboard_serves_clients_and_keeps_records_of_a_restart(bridge:
 def test_six_stories_of_the_tour_pass_in_the_container_of_compose_dashboard(
     bridge: None, tmp_path: Path, processes: bool
 ) -> None:
-    """The second time with a process for each node, and a real ZooKeeper: kills are those of processes."""
+    """The second time with a process for each node, and one for ZooKeeper: kills are those of processes."""
     first = adjacent_free_ports(4)
     changes = {
         '"127.0.0.1:9092-9094:9092-9094", ': "",
@@ -153,15 +153,12 @@ def test_six_stories_of_the_tour_pass_in_the_container_of_compose_dashboard(
         '"0.0.0.0", "--data-dir"': '"127.0.0.1", "--data-dir"',
     }
     if processes:
-        built_image("anabranch-jvm", "Dockerfile.jvm")
-        changes |= {
-            "image: anabranch": "image: anabranch-jvm",
-            '["up",': '["up", "--processes", "--zookeeper", "local",',
-        }
+        changes['["up",'] = '["up", "--processes",'
     file = with_ports("dashboard", tmp_path, changes)
     with composed(file, {"ANABRANCH_CONTROL_TOKEN": TOKEN}) as compose:
         wait_ready(compose, "kafka")
-        assert ("java" in compose.run("exec", "-T", "kafka", "sh", "-c", "cat /proc/[0-9]*/comm")) == processes
+        commands = compose.run("exec", "-T", "kafka", "sh", "-c", "cat /proc/[0-9]*/cmdline")
+        assert ("--built-in" in commands) == processes
         control = ControlClient(f"http://127.0.0.1:{first + 3}", TOKEN)
         for story in STORIES:
             steps = list(control.tour.play(story.name))
@@ -208,11 +205,26 @@ def test_compose_secured_wants_tls_and_a_password(bridge: None, tmp_path: Path) 
             refused.list_topics(timeout=3)
 
 
+def test_image_with_java_runs_a_real_zookeeper() -> None:
+    """On free ports, in a container that is confined like the others."""
+    engine_networks()
+    image, port = built_image("anabranch-jvm", "Dockerfile.jvm"), adjacent_free_ports(1)
+    confined = ("--network", "host", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL")
+    started = docker("run", "--detach", *confined, image, "zookeeper", "--listen", f"127.0.0.1:{port}")
+    assert started.returncode == 0, started.stderr
+    container = started.stdout.strip()
+    try:
+        health = f"anabranch health --role zookeeper 127.0.0.1:{port}"
+        wait_until(f"docker exec {container} {health}")
+        assert "java" in docker("exec", container, "sh", "-c", "cat /proc/[0-9]*/comm").stdout
+    finally:
+        docker("rm", "--force", "--volumes", container)
+
+
 def test_compose_of_processes_is_resized_after_its_controller_was_killed() -> None:
     """Without the audit, which takes Spark's minutes to start: `make audit-cluster` and the demonstration run it."""
     compose_command()
     built_image("anabranch")
-    built_image("anabranch-jvm", "Dockerfile.jvm")
     names = ("PORT_1", "PORT_2", "PORT_3", "SPARE_PORT", "ZOOKEEPER_PORT")
     ports = {name: str(port) for port, name in enumerate(names, adjacent_free_ports(len(names)))}
     brokers = ("broker-1", "broker-2", "broker-3")
@@ -230,7 +242,6 @@ def test_nodes_in_containers_of_their_own_are_killed_and_frozen_by_their_front()
     """Docker starts a killed node again, as another process; the front finds it, and gives it its rules."""
     compose_command()
     built_image("anabranch")
-    built_image("anabranch-jvm", "Dockerfile.jvm")
     names = ("PORT_1", "PORT_2", "PORT_3", "SPARE_PORT", "ZOOKEEPER_PORT", "CONTROL_PORT")
     ports = {name: str(port) for port, name in enumerate(names, adjacent_free_ports(len(names)))}
     overlay = ROOT / "deploy/compose.control.yml"
