@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -11,7 +12,9 @@ from typing import Any, Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[1]
-IMAGE: Final = os.environ.get("ANABRANCH_IMAGE", "anabranch")
+GIVEN: Final = os.environ.get("ANABRANCH_IMAGE")
+"""An image that is used as it is."""
+IMAGE: Final = GIVEN or "anabranch"
 
 
 def docker(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -29,9 +32,13 @@ def engine_networks() -> list[str]:
     return docker("network", "ls", "--format", "{{.Name}}").stdout.split()
 
 
+@functools.cache
 def built_image(name: str = IMAGE, dockerfile: str = "Dockerfile", context: str = ".") -> str:
-    """Return an image's name. An image that is missing is built, on ANABRANCH_BASE if it is set."""
-    if docker("image", "inspect", name).returncode != 0:
+    """Build an image of the working tree, on ANABRANCH_BASE if it is set, and return its name.
+
+    One that is there may be of another tree. The engine caches the layers of earlier builds.
+    """
+    if name != GIVEN:
         base = os.environ.get("ANABRANCH_BASE", "python:3.11-slim")
         arguments = ("--network", "host", "--build-arg", f"BASE={base}", "--file", dockerfile)
         built = docker("build", *arguments, "--tag", name, context)

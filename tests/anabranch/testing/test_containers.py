@@ -1,8 +1,8 @@
 """A test with containers gets a cluster from one class, and any Kafka client can use it.
 
 Method: start the image on the engine of this machine, then produce and consume with librdkafka, and do to it all that
-can be done to a cluster. ANABRANCH_IMAGE names another image than `anabranch`; one that is missing is built from the
-working tree, on ANABRANCH_BASE if it is set. Without an engine the same command runs as a process.
+can be done to a cluster. The image is built from the working tree, on ANABRANCH_BASE if it is set, unless
+ANABRANCH_IMAGE names one. Without an engine the same command runs as a process.
 """
 
 from __future__ import annotations
