@@ -7,7 +7,7 @@ what its last write left.
 
     python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats]
                                                            [--timers | --windows | --stream-joins | --table-joins]
-                                                           [--global-tables]
+                                                           [--foreign-joins | --global-tables]
 """
 
 from __future__ import annotations
@@ -298,8 +298,9 @@ class Streaming:
             while not self._complete(counted):
                 for rows in (await consumer.getmany(timeout_ms=200)).values():
                     for record in rows:
-                        assert record.key is not None and record.value is not None
-                        self._judge(record.key, json.loads(record.value), counted)
+                        assert record.key is not None
+                        value = None if record.value is None else json.loads(record.value)
+                        self._judge(record.key, value, counted)
 
     def _complete(self, counted: Counter[bytes]) -> bool:
         return counted == self.feeder.sent
@@ -320,15 +321,17 @@ KINDS: Final = {
     "windows": "count in windows of time, sliding windows and sessions",
     "stream-joins": "join two topics within a window of time",
     "table-joins": "join two tables, and resize one after the other",
+    "foreign-joins": "join two tables by a foreign key, and resize each alone",
     "global-tables": "join with a global table, and resize its topic",
 }
-RESIZED: Final = ("removals", "joins", "stream-joins", "table-joins", "global-tables")
+RESIZED: Final = ("removals", "joins", "stream-joins", "table-joins", "foreign-joins", "global-tables")
 """Kinds that are about resizes."""
 
 
 def play(seed: int, *, kind: str = "", resizes: bool = True, tell: bool = False) -> tuple[int, list[str], Counter[str]]:
     """One schedule of a kind (`KINDS`): what is wrong, and what happened."""
     from tests.sim.resizing import removals_soon
+    from tests.sim.streaming_foreign_joins import ForeignJoins
     from tests.sim.streaming_global_tables import GlobalTables
     from tests.sim.streaming_joins import Joins, TableJoins
     from tests.sim.streaming_removals import Removals
@@ -339,9 +342,9 @@ def play(seed: int, *, kind: str = "", resizes: bool = True, tell: bool = False)
 
     joins: dict[str, type[Joins]] = {"joins": Joins, "stream-joins": StreamJoins, "table-joins": TableJoins}
     others = {"": Streaming, "removals": Removals, "repeats": Repeats, "timers": Timers, "windows": Windows}
-    others["global-tables"] = GlobalTables
+    others |= {"foreign-joins": ForeignJoins, "global-tables": GlobalTables}
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
-        if kind == "removals" or (kind in (*joins, "global-tables") and seed % 2):
+        if kind == "removals" or (kind in (*joins, "foreign-joins", "global-tables") and seed % 2):
             settings.enter_context(removals_soon())
         without = {} if resizes else {"resizes": False}
         schedule = {**others, **joins}[kind](seed, Path(directory), **without)

@@ -1,7 +1,7 @@
 """A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3 without gaps.
 
 The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, `--joins`,
-`--repeats`, `--timers`, `--windows`, `--stream-joins` and `--global-tables`.
+`--repeats`, `--timers`, `--windows`, `--stream-joins`, `--foreign-joins` and `--global-tables`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.clients.streams import foreign_key_join
 from anabranch.clients.streams.global_state_manager import GlobalStateManager
+from anabranch.clients.streams.subscription_wrapper import HASH_BYTES
 from tests.sim.resizing import removals_soon
 from tests.sim.streaming import Instance, play
 from tests.sim.streaming_removals import Removals, removed
@@ -139,3 +141,16 @@ def test_joined_tables_have_each_change_once_through_crashes_and_resizes() -> No
     _, violations, happened = play(1, kind="table-joins")
     assert not violations, "python -m tests.sim.streaming --table-joins 1"
     assert happened["keys moved"]
+
+
+def test_joins_by_foreign_keys_end_with_the_last_rows_through_crashes_and_resizes() -> None:
+    """It finds rows that a resize brings out of order."""
+    _, violations, happened = play(1, kind="foreign-joins")
+    assert not violations, "python -m tests.sim.streaming --foreign-joins 1"
+    assert happened["results"] > 50 and happened["resizes"] and happened["resizes of the table"]
+
+
+def test_responses_for_outdated_left_rows_that_are_used_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_key_join, "hash_of", lambda value: None if value is None else bytes(HASH_BYTES))
+    _, violations, _ = play(1, kind="foreign-joins")
+    assert any("has never had version" in one for one in violations)
