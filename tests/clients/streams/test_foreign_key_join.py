@@ -17,6 +17,8 @@ import pytest
 from anabranch.clients.streams.failures import RecordFailed
 from anabranch.clients.streams.internal_topic_manager import topics_of
 from anabranch.clients.streams.partition_grouper import repartition_counts
+from anabranch.clients.streams.queries import RangeQuery
+from anabranch.clients.streams.query_executor import QueryExecutor
 from anabranch.clients.streams.serdes import JSON, TEXT
 from anabranch.clients.streams.stream import Table
 from anabranch.clients.streams.tasks import Output
@@ -177,6 +179,15 @@ def test_result_may_share_tasks_with_its_left_side() -> None:
     assert built.subtopology_of("orders").sources == together
     counts = repartition_counts(topics_of(built, "app"), {"orders": range(3), "customers": range(2)})
     assert [counts[topic] for topic in together[:2]] == [3, 3]
+
+
+def test_subscriptions_cannot_be_queried() -> None:
+    topology = Topology()
+    joined(topology).to("out")
+    nothing: Any = None
+    executor = QueryExecutor(topology.build("app"), {}, nothing, nothing, nothing, nothing)
+    with pytest.raises(ValueError, match="named-subscriptions has the records of a join, which cannot be queried"):
+        executor.execute("named-subscriptions", RangeQuery())
 
 
 def test_description_names_sides_and_topics() -> None:
