@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.registry import BY_NAME
 from tests.compiled_parts import is_compiled
 from tests.exchanges import KEPT, LINES_MAX, Exchanges
+from tests.secured.test_leaks import leaks
 
 PLANTED = Path(__file__).parent / "planted_failure.py"
 HEADLINE = "last exchanges of clients and brokers"
@@ -56,3 +58,15 @@ def test_only_the_last_exchanges_are_kept_and_few_lines_are_printed() -> None:
     assert f"client-{KEPT + 999}" in lines[-1]
     exchanges.clear()
     assert exchanges.lines() == []
+
+
+def test_printed_logins_contain_no_password() -> None:
+    exchanges = Exchanges()
+    login = SaslAuthenticateRequest(auth_bytes=b"\0alice\0planted-of-alice")
+    request = DecodedRequest(BY_NAME["SaslAuthenticate"], 2, 1, "client-1", login)
+    exchanges.begin(request)
+    refusal = "planted-of-alice is wrong"
+    exchanges.end(request, SaslAuthenticateResponse(error_code=58, error_message=refusal, auth_bytes=refusal.encode()))
+    (line,) = exchanges.lines()
+    assert "SaslAuthenticate v2  -> SASL_AUTHENTICATION_FAILED" in line
+    assert leaks(line.encode()) == []
