@@ -1,4 +1,4 @@
-"""`anabranch node`: runs one node of a cluster with a real ZooKeeper."""
+"""`anabranch node`: runs one node of a cluster that has a ZooKeeper, built in or real."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from anabranch.faults.rule_json import from_json
 SNAPSHOTS: Final = "/v1/state/snapshots"
 ONE_TOPIC: Final = "/v1/topics/{topic}"
 REFUSED: Final[Mapping[str, str]] = {
-    "/v1/zookeeper": "ZooKeeper is a process of its own; ask it with zkCli.sh, or `anabranch zookeeper`",
+    "/v1/zookeeper": "ZooKeeper is a process of its own; read it with zkCli.sh, or any other client of ZooKeeper",
     "/v1/state/snapshots/{name}/file": "a snapshot of processes is a directory: snapshots/NAME in that of the cluster",
     "/v1/state/forks": "a cluster of processes has its ports and directories; start another one",
     "/v1/clock": "processes have the time of their machine; a node's time of day can be shifted, and rules can delay",
