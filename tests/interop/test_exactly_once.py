@@ -88,7 +88,9 @@ def test_every_record_is_copied_once_while_coordinators_die(world: World) -> Non
         everything = {f"copy of {value}" for value in first.acked | producer.acked}
         # One copier may have made all the copies since the last kill, and the other have everything before it yet.
         try:
-            reader.until(lambda: reader.values >= everything, "all copies", AFTER_KILL_S)
+            while not reader.values >= everything:  # on a busy machine the producer was faster than the copiers
+                before = len(reader.values)
+                reader.until(lambda before=before: len(reader.values) > before, "more copies", AFTER_KILL_S)
         except AssertionError as gave_up:
             gave_up.add_note(history(copiers, everything - reader.values))
             gave_up.add_note("\n".join(world.do(batches_of(world.servers, target))))
