@@ -27,13 +27,26 @@ def _same(value: bytes) -> bytes:
     return value
 
 
+_encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""`json.dumps` with separators makes an encoder for each value."""
+_decode_json: Final = json.JSONDecoder().decode
+
+
 def _to_json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _encode_json(value).encode()
+
+
+def _from_json(value: bytes) -> Any:
+    """Decode UTF-8 quickly, and other encodings as `json.loads` does."""
+    try:
+        return _decode_json(value.decode())
+    except ValueError:
+        return json.loads(value)
 
 
 BYTES: Final = Serde(_same, _same)
 """Values that are bytes."""
 TEXT: Final = Serde(str.encode, bytes.decode)
 """Text as UTF-8."""
-JSON: Final = Serde(_to_json, json.loads)
+JSON: Final = Serde(_to_json, _from_json)
 """JSON values, without spaces."""
