@@ -17,7 +17,7 @@ linear hashing agree. Pure; the policy that lets stock producers write to a resi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import Marks
@@ -47,6 +47,7 @@ class KeyPlaces:
         """Whether the topic ever had another number of partitions."""
         self._generation = -1
         self._count = 0
+        self._address: Callable[[int], int] = addressing(lineage.base, lineage.base)
 
     def check_place(self, record: ConsumerRecord) -> MisplacedKey | None:
         """Return the error of a misplaced record; None if its place is right, or if it has no key."""
@@ -54,7 +55,8 @@ class KeyPlaces:
             return None
         if record.generation != self._generation:
             self._generation, self._count = record.generation, self._lineage.count_at(record.generation)
-        belongs_to = addressing(self._lineage.base, self._count)(murmur2(record.key))
+            self._address = addressing(self._lineage.base, self._count)
+        belongs_to = self._address(murmur2(record.key))
         return None if belongs_to == record.partition else MisplacedKey(record.topic, belongs_to, self._count)
 
 
