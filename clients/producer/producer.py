@@ -449,10 +449,8 @@ class Producer:
             self._transaction_task.check_open()
         route = route_of(key, partition)
         now = self._clock()
-        receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
-        if self._transaction_task is not None:
-            # An application that ignores its futures learns of a failure from the commit.
-            receipt.add_done_callback(_consume_exception)
+        receipt: asyncio.Future[RecordMetadata]
+        receipt = self._loop.create_future() if self._transaction_task is None else _QuietReceipt(loop=self._loop)
         created_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._marks is not None and key is not None:
             headers = (*headers, self._marks.next_header(queues.name, key))
@@ -527,6 +525,13 @@ class Producer:
             self._transaction_task.wake()
 
 
-def _consume_exception(receipt: asyncio.Future[RecordMetadata]) -> None:
-    if not receipt.cancelled():
-        receipt.exception()
+class _QuietReceipt(asyncio.Future[RecordMetadata]):
+    """A receipt whose error may be ignored: the commit of a transaction raises it, too.
+
+    A callback for each record would do the same, and is a turn of the event loop for each record.
+    """
+
+    def set_exception(self, exception: type | BaseException, /) -> None:
+        """Fail, and count as looked at."""
+        super().set_exception(exception)
+        self.exception()

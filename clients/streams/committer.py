@@ -105,6 +105,7 @@ class Committer:
 
     async def stop(self) -> None:
         """Disconnect; uncommitted work is aborted."""
+        self._forget_sent()
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -131,7 +132,6 @@ class Committer:
             for topic, key, value, timestamp_ms, headers in outputs:
                 receipt = await producer.send(topic, value, key, timestamp_ms=timestamp_ms, headers=headers)
                 if not self.exactly_once:
-                    receipt.add_done_callback(_retrieve_exception)
                     self._sent.append(receipt)
         except (AbortableError, FatalError) as error:
             await self.abort(error)
@@ -171,9 +171,9 @@ class Committer:
                 await self._must_be_member()
                 written = await self._log_changes(producer, tasks)
                 await producer.flush()
-                for receipt in self._sent:
-                    receipt.result()
-                self._sent.clear()
+                sent, self._sent = self._sent, []
+                if failures := [error for receipt in sent if (error := receipt.exception()) is not None]:
+                    raise failures[0]
                 self._settle(tasks, written, transactional=False)
                 deliveries = await self._hand_over_apart(commit)
                 if offsets:
@@ -208,7 +208,7 @@ class Committer:
         """Drop the output since the last commit. A fenced producer is replaced."""
         assert self._producer is not None, "the committer is not started"
         was_open, self._open = self._open, False
-        self._sent.clear()
+        self._forget_sent()
         if not self.exactly_once or not (was_open or fenced):
             return
         try:
@@ -222,6 +222,12 @@ class Committer:
         await self.start()
 
     # internals
+
+    def _forget_sent(self) -> None:
+        """Drop the receipts of output that is not committed; nothing else looks at their errors."""
+        for receipt in self._sent:
+            receipt.add_done_callback(_retrieve_exception)
+        self._sent.clear()
 
     async def _watch(self, changelogs: Collection[str]) -> None:
         """Raise `StreamsError` once a changelog does not exist any more: its records are retried until a timeout."""
@@ -301,9 +307,10 @@ class Committer:
                     rows.append(
                         await producer.send(topic, mark, key, partition=task.id.partition, headers=MARK_HEADERS)
                     )
-                for receipt in rows:
+                if not self.exactly_once:
                     # The first failure ends the commit, and nothing else looks at the others.
-                    receipt.add_done_callback(_retrieve_exception)
+                    for receipt in rows:
+                        receipt.add_done_callback(_retrieve_exception)
                 if rows:
                     receipts[name] = rows
             logged.append(receipts)

@@ -26,6 +26,7 @@ from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol import linear_hashing
+from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.hashing import murmur2
 from tests.clients.streams.world import World, counts, streams_world, until
 
@@ -396,6 +397,21 @@ async def test_failed_record_is_not_committed(tmp_path: Path) -> None:
         failing.clear()
         async with world.instance(topology) as one:
             await world.counted(one)
+
+
+async def test_refused_output_ends_instance_without_transactions(tmp_path: Path) -> None:
+    """Each of eight outputs is refused: the first error ends the instance, the others are not reported as unread."""
+    topology = Topology()
+    topology.stream("in").map_values(lambda _: bytes(2_000_000)).to("out", value=BYTES)
+    async with streams_world(tmp_path) as world:
+        for number in range(8):
+            await world.producer.send("in", b"", b"%d" % number)
+        instance = world.instance(topology, processing_guarantee=AT_LEAST_ONCE)
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            async with instance:
+                await instance.wait_failed()
+        async with reading(world, "out") as consumer:
+            assert not await consumer.getmany(timeout_ms=100)
 
 
 def reading(world: World, topic: str) -> Consumer:
