@@ -383,6 +383,7 @@ class Streams:
                     await self._committer.send(outputs)
                 if self._loop.time() >= machine.commit_due:
                     await manager.commit()
+                    await asyncio.sleep(0)  # the restorer's turn: the next commit may begin at once
             except TasksMigrated as error:
                 await manager.recover(error)
             for beside in (self._restoring, self._following):

@@ -172,6 +172,17 @@ async def test_second_instance_gets_its_share_and_returns_it_under_load(tmp_path
             await world.counted(one)
 
 
+async def test_task_starts_although_commits_of_others_follow_one_another(tmp_path: Path) -> None:
+    """With a backlog, and commits that take longer than their interval, nothing happens between two commits."""
+    settings = {"commit_interval_ms": 1, "max_poll_records": 10}
+    async with streams_world(tmp_path) as world, world.instance(counts(), **settings) as one:
+        async with world.instance(counts(), "two", **settings) as two:
+            await until(lambda: running(one) == running(two) == 2, "both have their share")
+            await world.feed(20_000)
+        await until(lambda: running(one) == 4, "all is back")
+        assert one.processed < 8_000, "it ran the others only when its own backlog of 10,000 records was processed"
+
+
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
 async def test_commit_delayed_by_rebalance_follows_its_end(guarantee: str, tmp_path: Path) -> None:
     rarely = {"commit_interval_ms": 600_000, "transaction_timeout_ms": 600_000, "processing_guarantee": guarantee}
