@@ -58,7 +58,7 @@ def end_of_epoch(
         consumer
         and partition.generation
         and requested.leader_epoch < partition.leader_epoch
-        and not partition.check_not_superseded
+        and not partition.has_all_earlier_records
     ):
         # The end of a key epoch opens gates, so it must not grow under the next leader (I2).
         raise KafkaError(

@@ -295,7 +295,7 @@ def refuse(
         ctx.services.replicas.refused_batches[topic] += 1
         refused = ctx.services.replicas.partition(topic, index)
         # Without a generation the producer retries here: the next leader may already have the batch.
-        row.generation = refused.generation if refused.check_not_superseded else -1
+        row.generation = refused.generation if refused.has_all_earlier_records else -1
         row.first_generation = refused.first_generation
     elif error.code in HINTED:
         row.current_leader = hints.leader_of(topic, index)

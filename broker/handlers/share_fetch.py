@@ -168,7 +168,7 @@ def acquire_now(
 ) -> None:
     """Acquire available records up to the request's limits; none if the session ended during the wait."""
     shares = answer.ctx.services.shares
-    if not shares.sessions.check_epoch(session):
+    if not shares.sessions.is_open(session):
         return
     records_left, bytes_left = request.max_records, request.max_bytes
     bytes_left = min(bytes_left, answer.ctx.services.response_memory.share_bytes)

@@ -155,7 +155,7 @@ class Partition:
         known, me = self.followers, self._rules.broker_id
         continues = self.role is Role.LEADER
         # No other broker can have led in between, so no replica has another leader's records since.
-        self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.check_not_superseded
+        self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.has_all_earlier_records
         self._adopt(state, Role.LEADER)
         self.isr = tuple(state.isr)
         self.leader_epoch_start_offset = self.log.log_end_offset
@@ -224,7 +224,7 @@ class Partition:
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
-    def check_not_superseded(self) -> bool:
+    def has_all_earlier_records(self) -> bool:
         """Return whether no ISR member can have records of earlier epochs that this leader lacks.
 
         Each member has fetched in this epoch and so truncated its log to the leader's, or did so in the previous epoch,

@@ -86,7 +86,7 @@ class ShareSessions:
         session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
         return session
 
-    def check_epoch(self, session: ShareSession) -> bool:
+    def is_open(self, session: ShareSession) -> bool:
         """Return whether a session is open and has not been replaced."""
         return self._sessions.get((session.group, session.member)) is session
 

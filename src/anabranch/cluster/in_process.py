@@ -180,8 +180,8 @@ class Cluster(Startable):
         if self._faults:
             self._faults.on_step(node_id, step)
 
-    def _awaits_steps(self, node_id: int) -> bool:
-        return self._faults is not None and self._faults.await_steps(node_id)
+    def _has_step_rules(self, node_id: int) -> bool:
+        return self._faults is not None and self._faults.has_step_rules(node_id)
 
     @property
     def has_rules(self) -> bool:
@@ -411,7 +411,7 @@ class Cluster(Startable):
             rng=random.Random(self._rng.getrandbits(64)),
             clock_ms=follow_loop_ms(),
             failpoint=functools.partial(self._on_step, node_id),
-            in_turn=functools.partial(self._awaits_steps, node_id),
+            in_turn=functools.partial(self._has_step_rules, node_id),
         )
         node.clock.offset_ms = self.clock_offset_ms(node_id)
         await self._processes.start(node)

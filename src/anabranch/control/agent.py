@@ -115,7 +115,7 @@ class ControlledNode:
 
     def awaits_steps(self) -> bool:
         """Whether the node may end at a step: `in_turn` of Node."""
-        return bool(self._crash_at) or self.faults.await_steps(self.node_id)
+        return bool(self._crash_at) or self.faults.has_step_rules(self.node_id)
 
     async def register(self, session: ZkSession) -> None:
         """Write the agent's address to ZooKeeper: a listener of `Node.on_joined`."""

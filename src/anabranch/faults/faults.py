@@ -175,7 +175,7 @@ class Faults:
             if name not in self._rules:
                 return dataclasses.replace(rule, name=name)
 
-    def await_steps(self, node_id: int) -> bool:
+    def has_step_rules(self, node_id: int) -> bool:
         """Whether a rule is about steps of this broker."""
         return any(one.rule.step and not one.spent and _is_at(one.rule, node_id) for one in self._rules.values())
 

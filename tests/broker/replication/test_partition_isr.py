@@ -156,17 +156,17 @@ def test_response_with_the_same_partition_epoch_commits_without_a_change(partiti
 
 
 @pytest.mark.parametrize(("next_epoch", "unchallenged"), [(6, True), (7, False)])
-def test_leader_needs_no_superseded_check_after_its_own_next_epoch_only(
+def test_leader_has_all_earlier_records_at_once_only_after_its_own_epoch(
     partition: Partition, next_epoch: int, unchallenged: bool
 ) -> None:
     """Another replica may have led between its epoch and the one after the next."""
     partition.become_leader(state_of(epoch=5), 0)
-    assert not partition.check_not_superseded
+    assert not partition.has_all_earlier_records
     for replica in (2, 3):
         fetched(partition, replica, partition.log.log_end_offset, 0)
-    assert partition.check_not_superseded
+    assert partition.has_all_earlier_records
     partition.become_leader(state_of(epoch=next_epoch), 0)
-    assert partition.check_not_superseded is unchallenged
+    assert partition.has_all_earlier_records is unchallenged
 
 
 def test_a_new_leader_epoch_drops_the_pending_change(partition: Partition) -> None:
