@@ -65,8 +65,6 @@ async def run(options: argparse.Namespace) -> int:
     from anabranch.chaos.run import chaos
     from anabranch.chaos.verdict import report
 
-    if options.login and options.audit is not None:
-        raise InvalidOptions("--login excludes --audit: write a delivery log, and audit it with --command-config")
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # drawn once, and printed
     say(f"chaos for {options.duration:g} s, seed {seed}")
     if options.login and options.member:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from anabranch import Consumer
@@ -28,8 +28,8 @@ KINDS: Final = {
 class AuditCompanionProcess(Protocol):
     """A process that works on the cluster of a run."""
 
-    async def begin(self, servers: str) -> None:
-        """Start, when the topics exist and nothing is sent yet."""
+    async def begin(self, servers: str, client: Mapping[str, str]) -> None:
+        """Start, when the topics exist and nothing is sent yet. `client`: its properties, by their Kafka names."""
 
     async def end(self, moments: Sequence[Moment]) -> None:
         """End, when the clients have ended and the brokers are healthy.

@@ -10,13 +10,15 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from anabranch.broker.config.properties_file import properties_text
 from anabranch.chaos.clients import TOPIC
 from anabranch.report.timeline import Moment
+from anabranch.runtime.private_files import write_private_file
 from anabranch.runtime.stall_detection import Stalled, process_progress, wait_while_progressing
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 STREAM: Final = "stream"
 BATCH: Final = "batch"
 EVENTS: Final = "events.jsonl"
+CLIENT: Final = "client.properties"
+"""The properties of the audit's clients: only the user may read this file."""
 REPORT: Final = "report.html"
 POLL_S: Final = 0.2
 LOG_TAIL_BYTES: Final = 1500
@@ -72,10 +76,11 @@ class AuditCompanion:
         self._stream: asyncio.subprocess.Process | None = None
         self.comparison: Comparison | None = None
 
-    async def begin(self, servers: str) -> None:
+    async def begin(self, servers: str, client: Mapping[str, str]) -> None:
         """Start the stream, and wait until it runs: it then audits while faults happen."""
         self._servers = servers
         self._directory.mkdir(parents=True, exist_ok=True)
+        write_private_file(self._directory / CLIENT, properties_text(client).encode())
         self._stream = await self._start(STREAM, "--follow")
         metadata = self._of(STREAM) / "checkpoint" / "metadata"
         await self._wait(STREAM, self._stream, self._has_started(self._stream, metadata))
@@ -124,6 +129,7 @@ class AuditCompanion:
 
     async def _start(self, name: str, *words: str) -> asyncio.subprocess.Process:
         common = ["--bootstrap-servers", self._servers, "--topic", self.audit_topic, "--expect", self._topic]
+        common += ["--command-config", str(self._directory / CLIENT)]
         out = ["--out", str(self._directory / name)]
         with self._log(name).open("ab") as log_file:
             return await asyncio.create_subprocess_exec(

@@ -41,14 +41,24 @@ LOGIN: Final[SecurityArguments] = {
 def login_properties() -> Mapping[str, str]:
     """Return the properties of nodes whose listener requires a password: they log in with it, too."""
     name, password = LOGIN["sasl_plain_username"], LOGIN["sasl_plain_password"]
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    jaas = f'{module} required username="{name}" password="{password}" user_{name}="{password}";'
     return {
         "inter.broker.listener.name": LISTENER,
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config": jaas,
+        f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config": _jaas(f'user_{name}="{password}"'),
     }
+
+
+def client_properties() -> Mapping[str, str]:
+    """Return the properties of a client that logs in with `LOGIN`, by their Kafka names."""
+    return {"security.protocol": LISTENER, "sasl.mechanism": LOGIN["sasl_mechanism"], "sasl.jaas.config": _jaas()}
+
+
+def _jaas(*users: str) -> str:
+    """The login as a JAAS configuration, with the users that a node accepts."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    name, password = LOGIN["sasl_plain_username"], LOGIN["sasl_plain_password"]
+    return " ".join((f'{module} required username="{name}" password="{password}"', *users)) + ";"
 
 
 class ChaosCluster(ProcessCluster):
@@ -88,6 +98,8 @@ class ChaosCluster(ProcessCluster):
         )
         self.access = LOGIN if login else SecurityArguments()
         """The credentials of clients and nodes: `LOGIN`, or none."""
+        self.client_properties = client_properties() if login else {}
+        """The same for programs, by their Kafka names."""
         self.ensemble = LocalEnsemble(directory, zookeepers)
         self._frozen_servers: set[int] = set()
         """Stopped pids of ZooKeeper servers."""

@@ -256,7 +256,7 @@ class Runner:
                 await admin.create_topics([NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3)])
                 await admin.wait_for_topic(topic, replicas=3)
         if self.companion is not None:
-            await self.companion.begin(self.cluster.bootstrap_servers)
+            await self.companion.begin(self.cluster.bootstrap_servers, {})
         self.readers = [loop.create_task(asyncio.sleep(0)) for _ in range(self.course.readers)]
         reading = [loop.create_task(self.keep_reading(number)) for number in range(self.course.readers)]
         half = self.course.records // 2

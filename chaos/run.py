@@ -131,7 +131,7 @@ class ChaosRun:
                 await admin.wait_for_topic(topic, replicas=3)
             sharing = [] if self._shared is None else await self._shared.begin(admin)
         if self._companion is not None:
-            await self._companion.begin(self.cluster.bootstrap_servers)
+            await self._companion.begin(self.cluster.bootstrap_servers, self.cluster.client_properties)
         with watching():
             readers = [asyncio.create_task(one.run(), name=one.name) for one in self._readers]
             writers = [asyncio.create_task(one.run(), name=one.name) for one in self._writers]

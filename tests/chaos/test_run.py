@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,20 +13,23 @@ from threading import Thread
 import pytest
 
 from anabranch import Admin, NewTopic
+from anabranch.chaos.audited import CLIENT, REPORT, AuditCompanion
 from anabranch.chaos.clients import GROUP, TOPIC
-from anabranch.chaos.cluster import ChaosCluster
+from anabranch.chaos.cluster import LOGIN, ChaosCluster
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Send
 from anabranch.chaos.plan import Plan
-from anabranch.chaos.run import ChaosRun, chaos
+from anabranch.chaos.run import PROPERTIES, ChaosRun, chaos
 from anabranch.chaos.scene import Scene
 from anabranch.chaos.verdict import report
 from anabranch.clients.group_admin import commit_offsets
 from anabranch.cluster.in_process import Cluster
+from anabranch.cluster.launched_agent import AgentOptions, LaunchedAgent
 from anabranch.control.client import ControlClient
 from anabranch.control.endpoint import Address, ControlEndpoint
 from anabranch.control.events import EventRow
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.secured.test_leaks import leaks
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
@@ -73,16 +77,43 @@ def follow(url: str, events: list[EventRow]) -> None:
         events.extend(ControlClient(url).follow())
 
 
-async def test_a_quarter_of_a_minute_of_faults_violates_nothing(tmp_path: Path) -> None:
+TOKEN_KEY = "planted-under-all-tokens"
+AGENT_TOKEN = "planted-for-agents"
+SECRETS = (LOGIN["sasl_plain_password"], AGENT_TOKEN, TOKEN_KEY)
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nodes have passwords and tokens that a search can find; they refuse those of TLS, which no listener uses."""
+
+    def with_known_token(port: int, options: AgentOptions) -> LaunchedAgent:
+        return LaunchedAgent(port, AGENT_TOKEN, options)
+
+    monkeypatch.setattr(LaunchedAgent, "new", with_known_token)
+    monkeypatch.setitem(PROPERTIES, "delegation.token.secret.key", TOKEN_KEY)
+
+
+def leaking(outputs: dict[str, bytes]) -> set[str]:
+    """The outputs that contain a secret."""
+    return {name for name, content in outputs.items() if leaks(content, *(one.encode() for one in SECRETS))}
+
+
+def files_below(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+async def test_a_quarter_of_a_minute_of_faults_violates_nothing(tmp_path: Path, secrets: None) -> None:
     """Three brokers, two spare controllers and three ZooKeeper servers are killed, frozen, cut off, slowed down and
-    expired under load and resizes; then every checker runs. A client of the control plane follows the run.
+    expired under load and resizes; then every checker runs. A client of the control plane follows the run. All log in,
+    and no password or token is in what the run prints, publishes or leaves, but in the nodes' own properties.
     """
     plan = Plan(duration_s=15, enough=many_kinds, seed=903, patience_s=PATIENCE_S)
     endpoint = ControlEndpoint(Address("127.0.0.1", 0), "")
     events: list[EventRow] = []
     following = Thread(target=follow, args=(endpoint.url, events), daemon=True)
     following.start()
-    verdict = await chaos(plan, say=log.info, directory=tmp_path, endpoint=endpoint)
+    said: list[str] = []
+    verdict = await chaos(plan, say=said.append, directory=tmp_path, endpoint=endpoint, login=True)
     following.join(30)
     told = [(row["fault"], row["what"]) for row in map(dict, events) if row["kind"] == "chaos fault"]
     assert told == [(one.name, one.what) for one in verdict.fired]
@@ -91,6 +122,34 @@ async def test_a_quarter_of_a_minute_of_faults_violates_nothing(tmp_path: Path) 
     assert not verdict.anomalies, table
     assert many_kinds(verdict.fired), table
     assert sum(send.outcome == "ok" for send in verdict.record.history.sends) > 100, table
+    files = files_below(tmp_path)
+    assert len(said) > 10 and any(name.endswith(".log") and b"node" in content for name, content in files.items())
+    outputs = {
+        "said": "\n".join(said).encode(),
+        "table": table.encode(),
+        "events": json.dumps(events).encode(),
+        **files,
+    }
+    properties = {name for name in files if name.endswith(".properties") and "/" not in name}
+    assert len(properties) == 5 and leaking(outputs) == properties
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in properties} == {0o600}
+
+
+@pytest.mark.costly
+@pytest.mark.spark
+async def test_report_of_an_audited_run_contains_no_password(tmp_path: Path, secrets: None) -> None:
+    """The HTML report, verdicts, checkpoints, Spark's log and the violations: only the file of the client has it."""
+    companion = AuditCompanion(tmp_path / "audit", log.info)
+    plan = Plan(duration_s=5, seed=904, patience_s=PATIENCE_S, audit=companion.audit_topic)
+    try:
+        verdict = await chaos(plan, say=log.info, directory=tmp_path / "run", companion=companion, login=True)
+    finally:
+        await companion.stop()
+    assert verdict.good and companion.good, "\n".join((*report(verdict), *companion.lines()))
+    files = files_below(tmp_path / "audit")
+    assert {REPORT, "stream.log", "batch.log"} <= files.keys() and b"<html" in files[REPORT]
+    assert leaking(files) == {CLIENT}
+    assert (tmp_path / "audit" / CLIENT).stat().st_mode & 0o777 == 0o600
 
 
 def deadly(fired: Sequence[Fired]) -> bool:
