@@ -72,8 +72,9 @@ public class LineageLoad {
         int sent = 0;
         int heard = 0;
         while (!over || heard < sent) {
-            for (int number = 0; !over && number < KEYS && sent - heard < 2000; number++, sent++) {
-                send(producer, topic, number, String.format("key-%d:%06d", number, sent / KEYS));
+            for (int turn = 0; !over && turn < KEYS && sent - heard < 2000; turn++, sent++) {
+                int key = sent % KEYS; // the limit may end a turn before its last key
+                send(producer, topic, key, String.format("key-%d:%06d", key, sent / KEYS));
             }
             for (Settled one; (one = settled.poll(2, TimeUnit.MILLISECONDS)) != null; heard++) {
                 tell(one);
