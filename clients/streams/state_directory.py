@@ -9,14 +9,19 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from pathlib import Path
+from typing import Final
 
 from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.clients.durable_files import replace_file
 from anabranch.clients.streams.task_disk import TaskDisk, checkpoints_on_disk
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.topology_graph import Built
 from anabranch.protocol.file_paths import path_inside
+
+PROCESS_ID: Final = re.compile(rb"[0-9a-f]{32}")
 
 
 class StateDirectory:
@@ -31,8 +36,8 @@ class StateDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.path)
         process = self.path / "process"
-        if not process.exists() or not process.read_text():
-            process.write_text(rng.getrandbits(128).to_bytes(16, "big").hex())
+        if not process.exists() or not PROCESS_ID.fullmatch(process.read_bytes()):  # a power failure may damage it
+            replace_file(str(process), rng.getrandbits(128).to_bytes(16, "big").hex().encode())
         self.process_id = bytes.fromhex(process.read_text())
 
     def open(self, task: TaskId, stores: tuple[str, ...]) -> TaskDisk:

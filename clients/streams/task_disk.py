@@ -3,7 +3,8 @@
 One write is one transaction of all stores' changes, marks and checkpoints, so that after a SIGKILL the disk holds a
 complete write. Writes are not flushed to the device: a machine crash may lose the newest writes or tear the file, so a
 store that was open then is not trusted; it is deleted, and restored from its changelog. A mark with the machine's boot
-id tells the two kinds of crash apart. Stores of another format (`FORMAT`) are deleted, too.
+id tells the two kinds of crash apart; it is on the device before the first write. Stores of another format (`FORMAT`)
+are deleted, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Final
 
 import lmdb
+
+from anabranch.clients.durable_files import make_directory, replace_file
 
 FIRST_MAP_BYTES: Final = 1 << 28
 """Address space, not memory or disk; doubled whenever it is full."""
@@ -55,9 +58,9 @@ class TaskDisk:
         self._stores = stores
         _distrust_after_power_failure(directory)
         _distrust_other_format(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / FORMAT_FILE).write_text(FORMAT)
-        (directory / OPEN_MARK).write_text(_boot_id())
+        make_directory(str(directory))
+        replace_file(str(directory / FORMAT_FILE), FORMAT.encode(), flushed=False)
+        replace_file(str(directory / OPEN_MARK), _boot_id().encode())
         self._env = lmdb.open(
             str(directory), map_size=FIRST_MAP_BYTES, max_dbs=2 * len(stores) + 1, sync=False, metasync=False, lock=True
         )

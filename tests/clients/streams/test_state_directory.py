@@ -26,6 +26,18 @@ def test_process_id_survives_restart_and_differs_between_directories(tmp_path: P
     other.close()
 
 
+@pytest.mark.parametrize("left", [b"", bytes(32), b"0123456789abcde", b"0123456789", b"\xff" * 32])
+def test_damaged_process_id_is_replaced(left: bytes, tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "process").write_bytes(left)
+    first = StateDirectory(tmp_path, "app", random.Random(1))
+    assert len(first.process_id) == 16
+    first.close()
+    again = StateDirectory(tmp_path, "app", random.Random(2))
+    assert again.process_id == first.process_id
+    again.close()
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "../other", "a/b", "a\0b"])
 def test_application_id_outside_of_state_directory_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidPath):

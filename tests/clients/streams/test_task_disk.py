@@ -17,6 +17,7 @@ import pytest
 
 from anabranch.clients.streams import task_disk as disk_module
 from anabranch.clients.streams.task_disk import FORMAT_FILE, OPEN_MARK, TaskDisk, Write, checkpoints_on_disk
+from tests.power_loss.recording import record
 
 STORES = ("a", "b")
 WRITER = """
@@ -123,3 +124,15 @@ def test_store_open_during_machine_crash_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / OPEN_MARK).write_text("another run of this machine")
     with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
         assert (disk.get("a", b"k"), disk.checkpoint("a")) == (None, 0)
+
+
+def test_mark_of_an_open_store_is_on_the_device_before_the_first_write(tmp_path: Path) -> None:
+    """Else a power failure could leave torn stores without the mark, and they would be trusted."""
+    with record(tmp_path) as recorder:
+        disk = TaskDisk(tmp_path / "0_0", STORES)
+    operations = recorder.operations
+    named = next(place for place, one in enumerate(operations) if one.new_name == OPEN_MARK)
+    assert operations[named - 1].kind == "sync"
+    assert operations[named + 1].kind == "syncdir"
+    assert operations[named + 1].directory == operations[named].directory
+    disk.close()
