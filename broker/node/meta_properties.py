@@ -23,9 +23,9 @@ def claim_directories(files_by_path: Mapping[str, Files], node_id: int, cluster_
     for path, files in files_by_path.items():
         content = files.read_file(META_PROPERTIES)
         if content is None:
-            files.write_file(META_PROPERTIES, "".join(f"{k}={v}\n" for k, v in mine.items()).encode())
+            files.write_file(META_PROPERTIES, "".join(f"{k}={v}\n" for k, v in mine.items()).encode(), flushed=True)
             continue
-        found = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
+        found = dict(line.split("=", 1) for line in content.decode(errors="replace").splitlines() if "=" in line)
         for name in ("broker.id", "cluster.id"):
             if found.get(name) != mine[name]:
                 raise ConfigError(

@@ -7,8 +7,8 @@
     lost-end-offset-checkpoint            offsets that logs had reached before they lost records (not in Kafka; rare)
     .kafka_cleanshutdown                  exists only between a clean shutdown and the next start
 
-Each file is replaced as a whole, only if it changes. A damaged file does not prevent the start: its offsets are
-recomputed, which costs time. Source: Kafka's `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
+Each file is replaced as a whole and flushed, only if it changes. A damaged file does not prevent the start: its offsets
+are recomputed, which costs time. Source: Kafka's `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OffsetCheckpoint:
     def write(self) -> None:
         """Write the offsets, if they have changed. Raises OSError."""
         if self._changed:
-            self._files.write_file(self._name, encode_checkpoint(self.offsets))
+            self._files.write_file(self._name, encode_checkpoint(self.offsets), flushed=True)
             self._changed = False
 
 
@@ -89,7 +89,9 @@ def decode_checkpoint(content: bytes) -> Offsets:
 def take_clean_shutdown(files: Files) -> bool:
     """Remove the clean shutdown file; return whether it existed, which means that the last shutdown was clean."""
     clean = files.exists(CLEAN_SHUTDOWN)
-    files.remove(CLEAN_SHUTDOWN)
+    if clean:
+        files.remove(CLEAN_SHUTDOWN)
+        files.flush_directory("")
     return clean
 
 

@@ -255,10 +255,11 @@ class Cleaning:
             for aborted in one.producers.aborted
             if start <= aborted.last_offset < end and aborted not in retained
         }
-        copy.seal([aborted for aborted in transactions.retained if start <= aborted.last_offset < end])
+        copy.seal([aborted for aborted in transactions.retained if start <= aborted.last_offset < end], flushed=True)
         copy.file.flush()
         copy.rename(".swap")
-        # From here on the copy replaces the group, also after a crash.
+        self._files.flush_directory(one.directory)
+        # From here on the copy replaces the group, also after a crash or a power failure.
         self._copy = None
         segments.replace(len(group), first, copy)
         one.producers.aborted = [aborted for aborted in one.producers.aborted if aborted not in gone]

@@ -3,7 +3,11 @@
 Paths are relative to the adapter's root, with "/" between their parts. A `File` supports append, read and truncate.
 Both adapters pass the same contract test, so a cluster in memory behaves like one on disk.
 
-Writes go to the page cache: appended bytes survive the end of the process, but a power failure only after `flush`.
+Writes go to the page cache: they survive the end of the process, but a power failure only after a flush. Content and
+name of a file are flushed apart, as in POSIX: a new or renamed file is there after a power failure only if `flush` or
+`flush_file` was called for its content, and `flush_directory` for its name. Without a flush, any part of a content may
+be there, under the old name or the new one.
+
 Failures are `OSError`. A failed append leaves the file unchanged; a failure to restore the file is an `OSError`, too.
 """
 
@@ -62,11 +66,17 @@ class Files(Protocol):
     def read_file(self, path: str) -> bytes | None:
         """Return the content of a small file; None if it does not exist."""
 
-    def write_file(self, path: str, content: bytes) -> None:
-        """Replace the content of a small file atomically: even after a crash it is the old or the new one."""
+    def write_file(self, path: str, content: bytes, *, flushed: bool = False) -> None:
+        """Replace the content of a small file atomically: after a kill it is the old or the new one.
+
+        With `flushed` it is the new one after a return, and the old or the new one before, also after a power failure.
+        """
 
     def flush_file(self, path: str) -> None:
-        """Flush a file that `write_file` wrote, and its name, to the disk."""
+        """Flush the content of a file that `write_file` wrote to the disk. Raises FileNotFoundError if it is gone."""
+
+    def flush_directory(self, directory: str) -> None:
+        """Flush the names in a directory, "" for the root, to the disk."""
 
     def remove(self, path: str) -> None:
         """Remove a file; no effect if it does not exist."""

@@ -12,6 +12,7 @@ The format is Kafka's (`OffsetIndex`, `TimeIndex`): big-endian pairs of (offset 
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 from array import array
@@ -89,8 +90,8 @@ class OffsetIndex:
         index = cls(base_offset)
         words = _big_endian(words)
         index._relative_offsets, index._positions = words[0::2], words[1::2]
-        _check_growing("offsets", index._relative_offsets)
-        _check_growing("positions", index._positions)
+        _check_growing("offsets", index._relative_offsets, strictly=True)
+        _check_growing("positions", index._positions, strictly=True)
         return index
 
 
@@ -150,14 +151,14 @@ class TimeIndex:
         for timestamp, relative in _TIME_ENTRY.iter_unpack(content):
             index._timestamps.append(timestamp)
             index._relative_offsets.append(relative)
-        _check_growing("timestamps", index._timestamps)
+        _check_growing("timestamps", index._timestamps, strictly=True)
         _check_growing("offsets", index._relative_offsets)
         return index
 
 
-def _check_growing(what: str, numbers: array[int]) -> None:
+def _check_growing(what: str, numbers: array[int], *, strictly: bool = False) -> None:
     listed = numbers.tolist()
-    if listed != sorted(listed):
+    if not all(map(operator.lt if strictly else operator.le, listed, listed[1:])):
         raise ValueError(f"an index whose {what} do not increase")
 
 

@@ -24,6 +24,7 @@ from anabranch.broker.storage.aborted_transactions import AbortedTransaction, ab
 from anabranch.broker.storage.durability import Durability
 from anabranch.broker.storage.epochs import LeaderEpochCache
 from anabranch.broker.storage.files import NO_ROOM, Files
+from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX
 from anabranch.broker.storage.inspection import InspectedRecords, RecordsRefused
 from anabranch.broker.storage.log_loader import (
     LoadedLog,
@@ -95,7 +96,15 @@ class PartitionLog:
         self.producers: ProducerStates = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.durability = Durability(directory, loaded.segments, loaded.epochs, loaded.recovery_point, loaded.reached)
+        self.durability = Durability(
+            files,
+            directory,
+            loaded.segments,
+            loaded.epochs,
+            recovery_point=loaded.recovery_point,
+            reached=loaded.reached,
+            names_flushed=loaded.names_flushed,
+        )
         self.scanned_segments = loaded.scanned_segments
         """Number of segments that were scanned when the log was opened."""
         self.cleaned_to = 0
@@ -116,12 +125,14 @@ class PartitionLog:
         *,
         log_start_offset: int = 0,
         recovery_point: int = 0,
+        cleaned_to: int = 0,
         clean: bool = False,
     ) -> PartitionLog:
         """Open the log in a directory, create it if it is missing, and truncate an incomplete end.
 
         `log_start_offset` is the checkpointed start; the log starts later if its first segment does. The last process
-        has flushed the log up to `recovery_point`, and was shut down with `close` if `clean` is true.
+        has flushed the log up to `recovery_point`, compacted it up to `cleaned_to`, and was shut down with `close` if
+        `clean` is true.
         """
         files.make_directory(directory)
         loaded = load_log(
@@ -131,9 +142,12 @@ class PartitionLog:
             now_ms,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
+            cleaned_to=cleaned_to,
             clean=clean,
         )
-        return cls(files, directory, settings, loaded, now_ms)
+        opened = cls(files, directory, settings, loaded, now_ms)
+        opened.cleaned_to = min(cleaned_to, opened.log_end_offset)
+        return opened
 
     def __repr__(self) -> str:
         span = f"{self.log_start_offset}..{self.log_end_offset}"
@@ -314,7 +328,10 @@ class PartitionLog:
         try:
             active = self.segments.active
             if active.is_full(last_offset, size_bytes, header.max_timestamp, settings, self._clock_ms):
-                self.roll(first_offset)
+                # In the gap of a compacted log, a segment begins with the gap: only compaction leaves segments that do
+                # not reach the next one, so that a start can tell a lost end from a gap.
+                gap = last_offset - self.log_end_offset > RELATIVE_OFFSET_MAX
+                self.roll(first_offset if gap else self.log_end_offset)
                 active = self.segments.active
             if leader_epoch > self.epochs.latest_epoch or self.epochs.unsaved:
                 self.epochs.assign(leader_epoch, first_offset)
@@ -335,13 +352,25 @@ class PartitionLog:
     def roll(self, base_offset: int) -> None:
         """Seal the active segment, write a producer snapshot, and add a new segment."""
         if len(self.segments):
-            active = self.segments.active
-            active.seal([one for one in self.producers.aborted if one.last_offset >= active.base_offset])
+            self._seal_active()
             self._take_snapshot(base_offset)
         self.segments.add(base_offset, self._clock_ms)
+        self.durability.names_changed()
+
+    def _seal_active(self) -> None:
+        active = self.segments.active
+        aborted = [one for one in self.producers.aborted if one.last_offset >= active.base_offset]
+        self.durability.wrote(*active.seal(aborted, flushed=self._is_flushed))
+
+    @property
+    def _is_flushed(self) -> bool:
+        """Check whether all batches are flushed: a start after a power failure then trusts what belongs to them."""
+        return self.recovery_point >= self.log_end_offset
 
     def _take_snapshot(self, offset: int) -> None:
-        self._files.write_file(snapshot_path(self.directory, offset), encode_snapshot(self.producers.entries))
+        path = snapshot_path(self.directory, offset)
+        self._files.write_file(path, encode_snapshot(self.producers.entries), flushed=self._is_flushed)
+        self.durability.wrote(path)  # compaction may remove the batches that would restore it
 
     def _storage_error(self, reason: OSError) -> KafkaError:
         if reason.errno not in NO_ROOM:
@@ -425,8 +454,11 @@ class PartitionLog:
         self._restore_producers()
         self._cut_back(end)
         self._has_changed()
+        # Flush before the next append: a power failure would restore old batches and segments among those of later
+        # epochs, and snapshots of producers that have never written what they say.
+        self.durability.names_changed()
+        self.durability.flush_names()
         if shorter:
-            # Flush before the next append: a power failure would restore the old batches below those of later epochs.
             self.durability.attempt(segment.file.flush)
         return True
 
@@ -435,19 +467,22 @@ class PartitionLog:
         self.segments.drop_all()
         self.epochs.clear()
         self.producers = ProducerStates()
+        start_lowered = offset < self.log_start_offset
         self.log_start_offset = self.log_end_offset = offset
         self.segments.add(offset, self._clock_ms, late=True)
         remove_snapshots(self._files, self.directory, self.segments, -1)
-        self._cut_back(0)
+        self._cut_back(0, start_lowered=start_lowered)
+        self.durability.names_changed()
+        self.durability.flush_names()
         self._has_changed()
 
     def _has_changed(self) -> None:
         self.touched()
         self.changed()
 
-    def _cut_back(self, offset: int) -> None:
+    def _cut_back(self, offset: int, *, start_lowered: bool = False) -> None:
         self.cleaned_to = min(self.cleaned_to, offset)
-        self.durability.cut_back(offset)
+        self.durability.cut_back(offset, start_lowered=start_lowered)
 
     def _restore_producers(self) -> None:
         aborted = self.producers.aborted
@@ -508,11 +543,11 @@ class PartitionLog:
         try:
             if self.durability.failure is not None:
                 raise OSError(self.durability.failure)
-            active = self.segments.active
-            active.seal([one for one in self.producers.aborted if one.last_offset >= active.base_offset])
-            self._take_snapshot(self.log_end_offset)
-            remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
-            if self.recovery_point < self.log_end_offset:
+            if not self.segments.active.is_sealed:
+                self._seal_active()
+                self._take_snapshot(self.log_end_offset)
+                remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
+            if self.recovery_point < self.log_end_offset or not self.durability.is_flushed:
                 self.flush()
         finally:
             self.segments.close()

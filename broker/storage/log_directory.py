@@ -63,15 +63,21 @@ class LogDirectory:
         )
         self._deleted: dict[str, int] = {}
         self._deletions = 0
+        self._renamed = False
+        """Whether logs were renamed since the names of this directory were flushed."""
+        self._forgotten = False
+        """Whether checkpoints on the disk have offsets of logs that were removed."""
 
     def load(self) -> None:
         """Read the checkpoints, and remove deleted logs."""
         for checkpoint in self._checkpoints:
             checkpoint.read()
         self.clean = take_clean_shutdown(self.files)
-        for name in self.files.names(""):
+        names = self.files.names("")
+        self._renamed = any(name.endswith(DELETED_SUFFIX) for name in names)
+        for name in names:
             if name.endswith(DELETED_SUFFIX):
-                self.files.remove_directory(name)
+                self._remove(name)
             elif name.rpartition("-")[2].isdecimal() or name.endswith(FUTURE_SUFFIX):
                 self.log_count += 1
 
@@ -99,15 +105,19 @@ class LogDirectory:
         """Return the topic id of a log; ZERO_UUID if it has none."""
         return read_topic_id(self.files.read_file(f"{name}/{PARTITION_METADATA}"))
 
-    def set_topic_id(self, name: str, topic_id: bytes) -> None:
-        """Write the topic id of a log to its `partition.metadata`."""
-        self.files.write_file(f"{name}/{PARTITION_METADATA}", encode_topic_id(topic_id))
+    def set_topic_id(self, name: str, topic_id: bytes) -> str:
+        """Write the topic id of a log to its `partition.metadata`, and return the path, for the next flush."""
+        path = f"{name}/{PARTITION_METADATA}"
+        self.files.write_file(path, encode_topic_id(topic_id))
+        return path
 
     def open(self, key: Key, settings: LogSettings, now_ms: int) -> PartitionLog:
         """Open the log of a partition; create it if it is missing."""
         name = name_of(key)
         if not self.files.exists(name):
             self.log_count += 1
+            self.forget(key)
+            self.settle()
         opened = PartitionLog.open(
             self.files,
             name,
@@ -115,9 +125,9 @@ class LogDirectory:
             now_ms,
             log_start_offset=self.log_starts.offsets.get(key, 0),
             recovery_point=self.recovery_points.offsets.get(key, 0),
+            cleaned_to=self.cleaned.offsets.get(key, 0),
             clean=self.clean,
         )
-        opened.cleaned_to = min(self.cleaned.offsets.get(key, 0), opened.log_end_offset)
         self.watch(key, opened)
         self._remember_loss(key, opened)
         if opened.scanned_segments > 1:
@@ -150,21 +160,40 @@ class LogDirectory:
                 )
 
     def watch(self, key: Key, opened: PartitionLog) -> None:
-        """Write a log's recovery point immediately after each truncation below it: the old value has become wrong."""
+        """Write a log's recovery point and start at once when they become lower: the old value has become wrong."""
 
         def distrust() -> None:
             self.recovery_points.put(key, opened.recovery_point)
+            if opened.log_start_offset < self.log_starts.offsets.get(key, 0):
+                self.log_starts.put(key, opened.log_start_offset)
             try:
                 self.recovery_points.write()
+                self.log_starts.write()
             except OSError as reason:
-                log.warning("cannot write the recovery point of %s yet: %s", opened.directory, reason)
+                log.warning("cannot write the recovery point and start of %s yet: %s", opened.directory, reason)
 
         opened.durability.on_cut = distrust
 
     def forget(self, key: Key) -> None:
-        """Remove a partition from all checkpoints."""
+        """Remove a partition from all checkpoints; `settle` writes them."""
         for checkpoint in self._checkpoints:
+            self._forgotten |= key in checkpoint.offsets
             checkpoint.drop(key)
+
+    def settle(self) -> None:
+        """Flush removals before a new log is written: a crash must not find a former log's files or offsets with it.
+
+        Raises OSError.
+        """
+        self.flush_names()
+        if self._forgotten:
+            self.write_checkpoints()
+
+    def write_checkpoints(self) -> None:
+        """Write the checkpoints that have changed. Raises OSError."""
+        for checkpoint in self._checkpoints:
+            checkpoint.write()
+        self._forgotten = False
 
     def discard(self, name: str, now_ms: int, delay_ms: int) -> None:
         """Rename a log to a deleted log, which is removed after `delay_ms`."""
@@ -173,17 +202,28 @@ class LogDirectory:
         self._deletions += 1
         target = f"{name[:200]}.{now_ms:x}{self._deletions:x}{DELETED_SUFFIX}"
         self.files.rename(name, target)
+        self._renamed = True
         self.log_count -= 1
         if delay_ms > 0:
             self._deleted[target] = now_ms + delay_ms
         else:
-            self.files.remove_directory(target)
+            self._remove(target)
+
+    def flush_names(self) -> None:
+        """Flush the names of the logs, if some were renamed."""
+        if self._renamed:
+            self.files.flush_directory("")
+            self._renamed = False
 
     def remove_deleted(self, now_ms: int) -> None:
         """Remove the deleted logs whose delay has passed."""
         for name in [name for name, due_ms in self._deleted.items() if due_ms <= now_ms]:
             del self._deleted[name]
-            self.files.remove_directory(name)
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        self.flush_names()  # else a power failure might bring back a part of the log under its former name
+        self.files.remove_directory(name)
 
     def checkpoint(self, logs: Iterable[tuple[Key, PartitionLog]]) -> None:
         """Take the offsets of these logs, and write the checkpoints that have changed. Raises OSError."""
@@ -198,8 +238,7 @@ class LogDirectory:
                 self.lost_ends.put(key, opened.durability.reached)
             else:
                 self.lost_ends.drop(key)
-        for checkpoint in self._checkpoints:
-            checkpoint.write()
+        self.write_checkpoints()
 
     def mark_clean(self) -> None:
         """Write the clean shutdown file: every log was flushed and closed."""
@@ -214,6 +253,11 @@ def name_of(key: Key) -> str:
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"invalid name of a log: topic {topic!r}, partition {index}"
         )
     return f"{topic}-{index}"
+
+
+def newest_segment(directory: LogDirectory, key: Key) -> str:
+    """Return the name of the last segment file of a partition's log; empty if it has none."""
+    return max((name for name in directory.files.names(name_of(key)) if name.endswith(".log")), default="")
 
 
 def key_of_future(name: str) -> Key | None:

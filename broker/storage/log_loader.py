@@ -2,10 +2,11 @@
 
 Trusted segments are sealed and below the recovery point, so they were flushed; after a clean shutdown the last segment
 is trusted too. Their indexes and their ends are checked. From the first segment that fails this check, and from the
-recovery point on, everything is scanned with its checksums. The log ends before the first invalid batch; all later
-batches are removed, since they would follow a gap. A follower fetches them again.
+recovery point on, everything is scanned with its checksums. The log ends before the first invalid batch, or before the
+first gap that compaction cannot have made; all later batches are removed, since they would follow a gap. A follower
+fetches them again.
 
-Producer states come from the newest snapshot before the scan and the batches after it. Interrupted compaction is
+Producer states come from the newest snapshot and the batches after it. Interrupted compaction is
 finished if the new segment is complete, and otherwise undone. A full disk does not prevent loading.
 Source: Kafka's `LogLoader`.
 """
@@ -20,7 +21,8 @@ from typing import Final
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction
 from anabranch.broker.storage.epochs import CHECKPOINT_NAME, EpochEntry, LeaderEpochCache, parse_checkpoint
 from anabranch.broker.storage.files import Files
-from anabranch.broker.storage.log_settings import LogSettings
+from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX
+from anabranch.broker.storage.log_settings import INT64_MAX, LogSettings
 from anabranch.broker.storage.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from anabranch.broker.storage.producer_snapshot import decode_snapshot, snapshot_path
 from anabranch.broker.storage.producer_state import ProducerStates
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _OFFSET_DIGITS: Final = 20
 _NO_END: Final = 2**63
+_SPAN_MAX: Final = RELATIVE_OFFSET_MAX - 2**20
+"""A segment with more offsets begins behind a gap that is too long for the segment before (`PartitionLog.roll`)."""
 
 
 @slotted(kw_only=True)
@@ -48,6 +52,8 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     scanned_segments: int
+    names_flushed: bool = False
+    """Whether the names of all files are known to be flushed: an earlier process has closed the log."""
     reached: int = 0
     """An offset beyond the end that the log is known to have reached; 0 if nothing is missing."""
 
@@ -60,6 +66,7 @@ def load_log(
     *,
     log_start_offset: int,
     recovery_point: int,
+    cleaned_to: int = 0,
     clean: bool,
 ) -> LoadedLog:
     """Load the log of a directory. Raises OSError."""
@@ -68,8 +75,14 @@ def load_log(
     bases = _bases_and_strays(files, directory)
     trusted = loader.load_trusted(bases, recovery_point, clean)
     loader.restore_producers()
-    loader.scan(bases[trusted:])
-    return loader.finish(log_start_offset, recovery_point, scanned=len(bases) - trusted)
+    contiguous_from = max(recovery_point, cleaned_to)
+    loader.scan(bases[trusted:], INT64_MAX if settings.compacts and not contiguous_from else contiguous_from)
+    return loader.finish(
+        log_start_offset,
+        recovery_point,
+        scanned=len(bases) - trusted,
+        closed=bool(bases) and trusted == len(bases),
+    )
 
 
 def finish_compaction(files: Files, directory: str, now_ms: int) -> None:
@@ -162,8 +175,9 @@ class _Loader:
         path = f"{directory}/{CHECKPOINT_NAME}"
         known = _read_epochs(files, path)
         self._knows_epochs = known is not None
-        self._epochs = LeaderEpochCache(known or (), _writer(files, path), lambda: files.flush_file(path))
+        self._epochs = LeaderEpochCache(known or (), _writer(files, path), _flusher(files, path))
         self._producers = ProducerStates()
+        self._snapshot_offset = -1
 
     def load_trusted(self, bases: list[int], recovery_point: int, clean: bool) -> int:
         """Load trusted segments up to the first one that must be scanned; return their number."""
@@ -179,7 +193,7 @@ class _Loader:
             try:
                 if next_offset is None or next_offset > end or (not sealed and next_offset != recovery_point):
                     raise ValueError("its indexes do not match its file")
-                self._aborted += segment.load_aborted()
+                self._aborted += segment.load_aborted(end)
             except ValueError as reason:
                 log.warning("%s: scanning the segment at %d: %s", self._directory, base_offset, reason)
                 self._segments.forget_last()
@@ -189,11 +203,15 @@ class _Loader:
 
     def restore_producers(self) -> None:
         """Restore producer states from the newest snapshot and the trusted segments."""
-        offset, self._producers = newest_snapshot(self._files, self._directory, self._log_end_offset)
-        replay(self._producers, self._segments, offset, self._aborted)
+        self._snapshot_offset, self._producers = newest_snapshot(self._files, self._directory, self._log_end_offset)
+        replay(self._producers, self._segments, self._snapshot_offset, self._aborted)
 
-    def scan(self, bases: list[int]) -> None:
-        """Scan the remaining segments batch by batch, and truncate the log at the first invalid batch."""
+    def scan(self, bases: list[int], contiguous_from: int) -> None:
+        """Scan the remaining segments batch by batch, and truncate the log at the first invalid batch.
+
+        A segment that ends above `contiguous_from` was never compacted. If it does not reach the next one, a power
+        failure has lost its end, while the kernel had written the next one.
+        """
         for slot, base_offset in enumerate(bases):
             segment = self._segments.add(base_offset, self._now_ms)
             written_bytes = segment.file.size_bytes
@@ -211,7 +229,8 @@ class _Loader:
             self._scanned.append(segment)
             lost_bytes = written_bytes - segment.file.size_bytes
             complete = bool(following) and self._log_end_offset == following[0]
-            if not complete and (lost_bytes or promised > self._log_end_offset):
+            gap = bool(following) and contiguous_from < following[0] <= base_offset + _SPAN_MAX
+            if not complete and (gap or lost_bytes or promised > self._log_end_offset):
                 held = self._log_end_offset + 1 if segment.held_more else 0
                 self._reached = max(held, promised, *following[-1:])
                 self._cut(lost_bytes, following)
@@ -229,7 +248,7 @@ class _Loader:
         for base_offset in following:
             _remove_files(self._files, self._directory, base_offset)
 
-    def finish(self, log_start_offset: int, recovery_point: int, *, scanned: int) -> LoadedLog:
+    def finish(self, log_start_offset: int, recovery_point: int, *, scanned: int, closed: bool) -> LoadedLog:
         """Adjust start, end, epochs and snapshots to the segments found, and return the log."""
         segments = self._segments
         if not len(segments):
@@ -237,14 +256,18 @@ class _Loader:
             self._log_end_offset = log_start_offset
         start = max(log_start_offset, segments.first_offset)
         if start > self._log_end_offset:  # the records before the start were removed with the torn end
+            closed = False
             segments.drop_all()
             segments.add(start, self._now_ms)
             self._producers = ProducerStates()
             self._log_end_offset = start
             self._epochs.clear()
         end = self._log_end_offset
+        if scanned:
+            self._restore_scanned_producers(end)
         self._producers.aborted = [one for one in self._producers.aborted if one.last_offset >= start]
-        remove_snapshots(self._files, self._directory, segments, end)
+        if remove_snapshots(self._files, self._directory, segments, end):
+            self._files.flush_directory(self._directory)
         self._seal_scanned(end)
         self._epochs.truncate_from_end(end)
         returned = self._epochs_of_returned(start)
@@ -260,8 +283,17 @@ class _Loader:
             log_end_offset=end,
             recovery_point=min(recovery_point, end) if scanned else end,
             scanned_segments=scanned,
+            names_flushed=closed,
             reached=self._reached if self._reached > end else 0,
         )
+
+    def _restore_scanned_producers(self, end: int) -> None:
+        """Restore producer states from a snapshot in the scanned part: compaction may have removed their batches."""
+        aborted = self._producers.aborted
+        offset, producers = newest_snapshot(self._files, self._directory, end)
+        if offset > self._snapshot_offset:
+            self._producers = producers
+            replay(producers, self._segments, offset, aborted)
 
     def _epochs_of_returned(self, start: int) -> bool:
         """Restore the epochs of deleted records that a crash brought back; return whether there are any.
@@ -291,16 +323,17 @@ class _Loader:
         for segment, end in zip(self._segments, self._segments.ends(log_end), strict=True):
             if segment in self._scanned and segment is not self._segments.active:
                 try:
-                    segment.seal([one for one in aborted if segment.base_offset <= one.last_offset < end])
+                    segment.seal([one for one in aborted if segment.base_offset <= one.last_offset < end], flushed=True)
                 except OSError as reason:
                     log.warning("%s: cannot write the indexes of a segment: %s", self._directory, reason)
                     return
 
 
-def remove_snapshots(files: Files, directory: str, segments: Segments, log_end: int) -> None:
+def remove_snapshots(files: Files, directory: str, segments: Segments, log_end: int) -> bool:
     """Delete snapshots after the log end, and others except the newest and those at segment bases.
 
-    Truncation restores producer states from a snapshot at a segment base.
+    Truncation restores producer states from a snapshot at a segment base. Return whether some were after the log end:
+    a power failure must not bring them back when the log is as long again, with other batches.
     """
     offsets = snapshot_offsets(files, directory)
     bases = {segment.base_offset for segment in segments}
@@ -308,6 +341,7 @@ def remove_snapshots(files: Files, directory: str, segments: Segments, log_end: 
     for offset in offsets:
         if offset > log_end or (offset not in bases and offset != newest):
             files.remove(snapshot_path(directory, offset))
+    return bool(offsets) and offsets[-1] > log_end
 
 
 def _bases_and_strays(files: Files, directory: str) -> list[int]:
@@ -341,3 +375,11 @@ def _read_epochs(files: Files, path: str) -> list[EpochEntry] | None:
 
 def _writer(files: Files, path: str) -> Callable[[bytes], None]:
     return lambda content: files.write_file(path, content)
+
+
+def _flusher(files: Files, path: str) -> Callable[[], None]:
+    def flush() -> None:
+        files.flush_file(path)
+        files.flush_directory(path.rpartition("/")[0])
+
+    return flush

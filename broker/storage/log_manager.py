@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.broker.storage.cleaner import Cleaning, cleanable_part, is_worth_cleaning
 from anabranch.broker.storage.log import PartitionLog
-from anabranch.broker.storage.log_directory import Key, LogDirectory, name_of
+from anabranch.broker.storage.log_directory import Key, LogDirectory, name_of, newest_segment
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -93,7 +93,7 @@ class LogManager:
             return self.directories[0]
         found = [directory for directory in self.directories if directory.holds(key)]
         if len(found) > 1:
-            found.sort(key=lambda one: max(one.files.names(name_of(key)), default=""))
+            found.sort(key=lambda one: newest_segment(one, key))
             log.error("%s is in several directories; using the one with the newest segment", name_of(key))
         if found:
             return found[-1]
@@ -130,7 +130,7 @@ class LogManager:
             opened = home.open(key, self._log_settings(topic), self._clock_ms())
             self._keep(key, opened, home)
         if any(topic_id) and not any(known):
-            home.set_topic_id(name_of(key), topic_id)
+            opened.durability.wrote(home.set_topic_id(name_of(key), topic_id))
         return opened
 
     def delete(self, topic: str, index: int) -> None:
@@ -201,7 +201,7 @@ class LogManager:
         future = self._open_future(key, directory, directory.new_future(key, self._clock_ms()))
         topic_id = self._homes[key].topic_id(name_of(key))
         if any(topic_id):
-            directory.set_topic_id(future.directory, topic_id)
+            future.durability.wrote(directory.set_topic_id(future.directory, topic_id))
         return future
 
     def drop_future(self, topic: str, index: int) -> None:
@@ -222,13 +222,17 @@ class LogManager:
         directory, future = self._futures[key]
         before, home = self._logs[key], self._homes[key]
         future.close()
+        directory.forget(key)
+        directory.high_watermarks.put(key, home.high_watermarks.offsets.get(key, 0))
+        directory.log_starts.put(key, before.log_start_offset)
+        directory.write_checkpoints()
         del self._futures[key]
         self._let_go(before)
         home.discard(name_of(key), self._clock_ms(), self._topic_config(topic).file_delete_delay_ms)
-        high_watermark = home.high_watermarks.offsets.get(key, 0)
         home.forget(key)
+        home.settle()  # before the copy has the name: no file tells which one of two is current
         directory.files.rename(future.directory, name_of(key))
-        directory.high_watermarks.put(key, high_watermark)
+        directory.files.flush_directory("")
         opened = PartitionLog.open(
             directory.files,
             name_of(key),
@@ -328,10 +332,7 @@ class LogManager:
         """
         cleaning = self._cleaning
         if cleaning is None:
-            self._cleaning = self._next_cleaning(high_watermark)
-            if self._cleaning is None:
-                self._cleaned_later.clear()
-            return self._cleaning is not None
+            return self._begin_cleaning(high_watermark)
         try:
             if not cleaning.step():
                 self._cleaning = None
@@ -346,7 +347,33 @@ class LogManager:
             self._cleaning = None
         return True
 
-    def _next_cleaning(self, high_watermark: Callable[[Key], int]) -> Cleaning | None:
+    def _begin_cleaning(self, high_watermark: Callable[[Key], int]) -> bool:
+        """Begin with the dirtiest log when all of its sealed segments are flushed; return whether there is one.
+
+        Compaction removes a record because there is a later one: a power failure must not take the later one, too.
+        And only below a recovery point on the disk may the next start find gaps.
+        """
+        found = self._next_cleaning(high_watermark)
+        if found is None:
+            self._cleaned_later.clear()
+            return False
+        key, cleaning = found
+        opened, home = cleaning.log, self._homes[key]
+        try:
+            if opened.durability.has_sealed_unflushed:
+                opened.durability.flush_sealed()
+                return True
+            home.recovery_points.put(key, opened.recovery_point)
+            home.recovery_points.write()
+        except (KafkaError, OSError) as reason:
+            log.warning("%s: cannot compact yet: %s", opened.directory, reason)
+            self._cleaned_later.add(opened)
+            opened.changed()
+            return True
+        self._cleaning = cleaning
+        return True
+
+    def _next_cleaning(self, high_watermark: Callable[[Key], int]) -> tuple[Key, Cleaning] | None:
         now_ms = self._clock_ms()
         left_out = self._uncleanable | self._cleaned_later
         dirty = []
@@ -360,7 +387,7 @@ class LogManager:
         if not dirty:
             return None
         _, dirt, opened, key = max(dirty, key=lambda one: one[0])
-        return Cleaning(self._homes[key].files, opened, dirt, now_ms)
+        return key, Cleaning(self._homes[key].files, opened, dirt, now_ms)
 
     def _stop_cleaning(self, opened: PartitionLog | None = None) -> None:
         if self._cleaning is not None and opened in (None, self._cleaning.log):

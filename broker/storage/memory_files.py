@@ -150,14 +150,23 @@ class MemoryFiles:
         file = self._directories.get(directory, {}).get(name)
         return None if file is None else file.read(0, file.size_bytes)
 
-    def write_file(self, path: str, content: bytes) -> None:
+    def write_file(self, path: str, content: bytes, *, flushed: bool = False) -> None:
         """See `Files`."""
         names, _ = self._entry(path)
         if self.before_write is not None:
             self.before_write(APPEND)
+            if flushed:
+                self.before_write(FLUSH)
         self._put(names, path, MemoryFile(self, content))
 
     def flush_file(self, path: str) -> None:
+        """See `Files`."""
+        if not self.exists(path):
+            raise FileNotFoundError(path)
+        if self.before_write is not None:
+            self.before_write(FLUSH)
+
+    def flush_directory(self, directory: str) -> None:
         """See `Files`."""
         if self.before_write is not None:
             self.before_write(FLUSH)

@@ -17,6 +17,7 @@ from typing import Final
 from anabranch.broker.storage.files import APPEND, FLUSH, NO_ROOM, BeforeWrite, Buffer, File, Files
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.clients.durable_files import flush_path, make_directory, replace_file
 from anabranch.protocol.file_paths import path_below
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class OsFiles:
 
     def __init__(self, root: Path | str, *, open_descriptors_max: int = OPEN_DESCRIPTORS_MAX) -> None:
         self._root = str(root)
-        Path(self._root).mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._root, 0o700)
         self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._open_descriptors_max = open_descriptors_max
         self._lock: DirectoryLock | None = None
@@ -126,14 +127,13 @@ class OsFiles:
         except FileNotFoundError:
             return None
 
-    def write_file(self, path: str, content: bytes) -> None:
+    def write_file(self, path: str, content: bytes, *, flushed: bool = False) -> None:
         """See `Files`."""
         if self.before_write is not None:
             self.before_write(APPEND)
-        target = Path(self._at(path))
-        draft = target.with_name(f"{target.name}.tmp")
-        draft.write_bytes(content)
-        draft.replace(target)
+            if flushed:
+                self.before_write(FLUSH)
+        replace_file(self._at(path), content, flushed=flushed)
         self._reported = False
         self.close_descriptor(path)  # it refers to the replaced file
 
@@ -141,13 +141,11 @@ class OsFiles:
         """See `Files`."""
         if self.before_write is not None:
             self.before_write(FLUSH)
-        target = Path(self._at(path))
-        for one in (target, target.parent):
-            descriptor = os.open(one, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        flush_path(self._at(path))
+
+    def flush_directory(self, directory: str) -> None:
+        """See `Files`."""
+        self.flush_file(directory)
 
     def remove(self, path: str) -> None:
         """See `Files`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction, decode_aborted, encode_aborted
@@ -60,6 +61,7 @@ class Segment:
         "_damaged",
         "_directory",
         "_files",
+        "_sealed_bytes",
         "_stage",
         "base_offset",
         "created_ms",
@@ -104,6 +106,7 @@ class Segment:
         self._boundaries: dict[int, int] = {}
         self.verified_bytes = 0
         """The bytes up to here were written or verified by this process."""
+        self._sealed_bytes = -1
         self.held_more = False  # whether `recover` has removed complete batches, not only a torn end
 
     # --------------------------------------------------------------------------------------------------------- writing
@@ -333,6 +336,7 @@ class Segment:
             return None
         self.max_timestamp_ms, self.max_timestamp_offset = self.time_index.last
         self._bytes_since_entry = size_bytes - start
+        self._sealed_bytes = size_bytes
         first = self.file.read(0, HEADER_BYTES)
         self.first_timestamp_ms = read_header(first).max_timestamp if first else NO_TIMESTAMP
         return next_offset
@@ -354,12 +358,16 @@ class Segment:
                 continue
         return max(end for end in ends if end <= limit)
 
-    def load_aborted(self) -> list[AbortedTransaction]:
+    def load_aborted(self, end_offset: int) -> list[AbortedTransaction]:
         """Read the aborted transactions that ended in this segment, as `seal` wrote them. Raises ValueError."""
         content = self._files.read_file(self._path("txnindex"))
         if content is None:
             raise ValueError("it has no transaction index")
-        return decode_aborted(content)
+        aborted = decode_aborted(content)
+        markers = [self.base_offset - 1, *(one.last_offset for one in aborted), end_offset]
+        if any(earlier >= later for earlier, later in pairwise(markers)):
+            raise ValueError("its transaction index has markers of other offsets")
+        return aborted
 
     def recover(
         self, *, index_interval_bytes: int, verify: bool, limit_offset: int | None = None
@@ -389,6 +397,7 @@ class Segment:
     def truncate(self, position: int, offset: int) -> None:
         """Remove all batches from a position on; `offset` is the offset of the first one."""
         self.file.truncate(position)
+        self._sealed_bytes = -1
         self.offset_index.truncate(position)
         self.time_index.truncate(offset)
         self._boundaries.clear()
@@ -403,14 +412,29 @@ class Segment:
                 self.max_timestamp_ms, self.max_timestamp_offset = header.max_timestamp, header.last_offset
         self._bytes_since_entry = position - start
 
-    def seal(self, aborted: Sequence[AbortedTransaction] = ()) -> None:
-        """Write the indexes after the last append. `aborted`: the aborted transactions that ended in this segment."""
+    def seal(self, aborted: Sequence[AbortedTransaction] = (), *, flushed: bool = False) -> tuple[str, ...]:
+        """Write the indexes after the last append, and return their paths.
+
+        `aborted`: the aborted transactions that ended in this segment. Without `flushed`, the caller flushes the
+        indexes before the recovery point moves past this segment, because `load` then trusts them.
+        """
         if self.file.size_bytes:
             self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
-        self._files.write_file(self._path("index"), self.offset_index.to_bytes())
-        self._files.write_file(self._path("timeindex"), self.time_index.to_bytes())
-        # Written even if it is empty, to tell an empty index from a lost one.
-        self._files.write_file(self._path("txnindex"), encode_aborted(aborted))
+        contents = {
+            self._path("index"): self.offset_index.to_bytes(),
+            self._path("timeindex"): self.time_index.to_bytes(),
+            # Written even if it is empty, to tell an empty index from a lost one.
+            self._path("txnindex"): encode_aborted(aborted),
+        }
+        for path, content in contents.items():
+            self._files.write_file(path, content, flushed=flushed)
+        self._sealed_bytes = self.file.size_bytes
+        return tuple(contents)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Check whether the index files belong to the present content."""
+        return self._sealed_bytes == self.file.size_bytes
 
     def rename(self, stage: str) -> None:
         """Rename all files to another stage, the log last: a log without a stage, or in `.swap`, is complete."""

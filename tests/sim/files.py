@@ -181,7 +181,7 @@ class DiskView:
         inode = self._directories.get(directory, {}).get(name)
         return None if inode is None else bytes(inode.content)
 
-    def write_file(self, path: str, content: bytes) -> None:
+    def write_file(self, path: str, content: bytes, *, flushed: bool = False) -> None:
         names, name = self._entry(path)
         if path in self._directories:
             raise IsADirectoryError(path)
@@ -192,16 +192,23 @@ class DiskView:
         inode = names[name] = Inode(content)
         inode.before = None if before is None else bytes(before.content)
         inode.replaced_s = self._disk.loop.time()
+        if flushed:
+            self.flush_file(path)
 
     def flush_file(self, path: str) -> None:
         names, name = self._entry(path)
-        inode = names[name]
-        assert inode is not None, f"{path} is a directory"
+        inode = names.get(name)
+        if inode is None:
+            raise FileNotFoundError(path)
         if self._disk.lying:
             self._disk.fired["flush that did nothing"] += 1
             self._disk.lied = True
         else:
             inode.before = None
+
+    def flush_directory(self, directory: str) -> None:
+        """Names are never lost here; `tests.power_loss` loses them."""
+        self._process.must_live()
 
     def remove(self, path: str) -> None:
         self._process.must_live()

@@ -30,3 +30,11 @@ def test_comments_and_unknown_keys_are_ignored() -> None:
     files = MemoryFiles()
     files.write_file(META_PROPERTIES, b"#Mon Nov 23\nversion=0\nbroker.id=3\ncluster.id=a=b\nx=1\n\n")
     claim_directories({"a": files}, 3, "a=b")
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 40, b"\xff\xfe\x80"])
+def test_damaged_file_is_refused_with_what_to_do(content: bytes) -> None:
+    files = MemoryFiles()
+    files.write_file(META_PROPERTIES, content)
+    with pytest.raises(ConfigError, match="use another --data-dir"):
+        claim_directories({"a": files}, 3, "cluster")

@@ -49,13 +49,19 @@ class FaultyFiles:
     def read_file(self, path: str) -> bytes | None:
         return self.inner.read_file(path)
 
-    def write_file(self, path: str, content: bytes) -> None:
+    def write_file(self, path: str, content: bytes, *, flushed: bool = False) -> None:
         self.count(len(content))
-        self.inner.write_file(path, content)
+        self.inner.write_file(path, content, flushed=flushed)
 
     def flush_file(self, path: str) -> None:
         self.count()
+        self.flushed.append(path)
         self.inner.flush_file(path)
+
+    def flush_directory(self, directory: str) -> None:
+        self.count()
+        self.flushed.append(directory)
+        self.inner.flush_directory(directory)
 
     def remove(self, path: str) -> None:
         if self.inner.exists(path):

@@ -38,7 +38,7 @@ def test_damaged_checkpoint_is_ignored_at_the_start(content: bytes, caplog: pyte
 def test_unchanged_checkpoint_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     files = MemoryFiles()
     written: list[bytes] = []
-    monkeypatch.setattr(files, "write_file", lambda _, content: written.append(content))
+    monkeypatch.setattr(files, "write_file", lambda _, content, flushed: written.append(content))
     checkpoint = OffsetCheckpoint(files, "offsets")
     checkpoint.read()
     checkpoint.write()

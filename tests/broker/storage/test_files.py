@@ -56,6 +56,16 @@ def test_content_survives_closing(files: Files) -> None:
     assert file.read(0, 10) == b"kept!"
 
 
+def test_flush_of_a_removed_file_is_refused(files: Files) -> None:
+    files.make_directory("t-0")
+    files.write_file("t-0/note", b"x")
+    files.remove("t-0/note")
+    with pytest.raises(FileNotFoundError):
+        files.flush_file("t-0/note")
+    files.flush_directory("t-0")
+    files.flush_directory("")
+
+
 def test_replaced_file_can_be_flushed(files: Files) -> None:
     files.make_directory("t-0")
     files.write_file("t-0/note", b"x")

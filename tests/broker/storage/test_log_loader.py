@@ -15,7 +15,7 @@ from anabranch.broker.storage.segment import Segment
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.storage.batches import NOW_MS, batch
-from tests.broker.storage.logs import SMALL, append, code_of, everything
+from tests.broker.storage.logs import SMALL, append, code_of, everything, opened
 
 
 def reopened(files: Files, recovery_point: int, *, clean: bool = True) -> PartitionLog:
@@ -277,3 +277,35 @@ def test_interrupted_compaction_is_undone_or_finished(left: list[str], kept: boo
     assert everything(again) == before
     assert len(again.segments) == len(log.segments) - kept
     assert not [name for name in files.names("t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+def test_lost_segment_between_others_ends_the_log(files: Files) -> None:
+    """A power failure may take the content of a file, and leave the next one."""
+    log = written(files)
+    lost = list(log.segments)[-3].base_offset
+    for suffix in ("log", "index", "timeindex", "txnindex"):
+        files.write_file(f"t-0/{lost:020d}.{suffix}", b"")
+    again = reopened(files, 0, clean=False)
+    assert (again.log_end_offset, again.durability.reached) == (lost, log.segments.active.base_offset)
+
+
+def test_follower_of_a_compacted_log_keeps_its_gaps_after_a_kill(files: Files) -> None:
+    log = opened(files, SMALL)
+    for number in range(30):
+        log.append_as_follower(batch(1, at=(3 * number, 1), value=b"x" * 100))
+    again = reopened(files, 0, clean=False)
+    assert (again.log_end_offset, again.durability.reached) == (log.log_end_offset, 0)
+    stored = [header.base_offset for segment in again.segments for _, header in segment.headers()]
+    assert stored == list(range(0, 90, 3))
+
+
+@pytest.mark.parametrize("suffix", ["timeindex", "txnindex"])
+def test_index_of_zeros_is_not_trusted(suffix: str, files: Files) -> None:
+    """A file system that has written the size before the content leaves zeros."""
+    log = written(files)
+    log.close()
+    path = f"t-0/{log.segments.active.base_offset:020d}.{suffix}"
+    files.write_file(path, bytes(2 * {"timeindex": 12, "txnindex": 34}[suffix]))
+    again = reopened(files, log.recovery_point)
+    assert again.scanned_segments == 1
+    assert state(again) == state(log)

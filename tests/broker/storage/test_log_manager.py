@@ -126,7 +126,7 @@ def test_recovery_points_advance_with_flushes_and_decrease_with_truncations() ->
     assert sealed > 3
     for flushed in range(1, sealed + 1):
         assert logs.flush_step()
-        assert len(files.flushed) == flushed, "one segment a step"
+        assert sum(path.endswith(".log") for path in files.flushed) == flushed, "one segment a step"
     assert not logs.flush_step()
     logs.checkpoint([])
     active = log.segments.active.base_offset
@@ -340,3 +340,57 @@ def test_deletion_of_a_log_abandons_its_compaction() -> None:
     logs.delete("t", 0)
     assert not logs.clean_step(lambda key: 20)
     assert files.names("") == []
+
+
+def test_log_that_is_made_again_does_not_begin_where_the_former_one_began() -> None:
+    files = MemoryFiles()
+    first = manager(files, TopicConfig(file_delete_delay_ms=0))
+    fill(first.open("t", 0, TOPIC_ID), 20)
+    first.open("t", 0, TOPIC_ID).increment_log_start_offset(5)
+    first.checkpoint([("t", 0, 20)])
+    first.delete("t", 0)
+    fill(first.open("t", 0, TOPIC_ID), 8)
+    after_crash = manager(files)
+    again = after_crash.open("t", 0, TOPIC_ID)
+    assert (again.log_start_offset, again.log_end_offset, again.durability.reached) == (0, 8, 0)
+    assert after_crash.high_watermark("t", 0) == 0
+
+
+def test_log_that_is_truncated_to_before_its_start_begins_there_after_a_crash() -> None:
+    files = MemoryFiles()
+    first = manager(files)
+    log = first.open("t", 0, TOPIC_ID)
+    fill(log, 20)
+    log.increment_log_start_offset(10)
+    first.checkpoint([])
+    log.truncate_fully_and_start_at(3)
+    fill(log, 4)
+    again = manager(files).open("t", 0, TOPIC_ID)
+    assert (again.log_start_offset, again.log_end_offset) == (3, 7)
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_of_two_logs_the_one_with_the_newest_segment_is_used(longer: int) -> None:
+    by_path = {"a": MemoryFiles(), "b": MemoryFiles()}
+    for number, files in enumerate(by_path.values()):
+        fill(manager(files, TopicConfig(segment_bytes=300)).open("t", 0, TOPIC_ID), 30 if number == longer else 3)
+    logs = LogManager(by_path, BrokerSettings(), lambda _: TopicConfig(), lambda: 0)
+    logs.load_checkpoints()
+    assert logs.open("t", 0, TOPIC_ID).log_end_offset == 30
+
+
+def test_compaction_waits_until_later_records_are_flushed() -> None:
+    """A power failure must not take the later record, after compaction has removed the earlier one."""
+    files = FaultyFiles(MemoryFiles())
+    logs = manager(files, TopicConfig(segment_bytes=300, cleanup_policy="compact"))
+    log = logs.open("t", 0, TOPIC_ID)
+    fill(log, 20)
+    sizes = log.size_bytes
+    while log.durability.has_sealed_unflushed:
+        assert logs.clean_step(lambda _: 20)
+        assert log.size_bytes == sizes
+    while logs.clean_step(lambda _: 20):
+        pass
+    assert log.size_bytes < sizes
+    written = files.read_file("recovery-point-offset-checkpoint")
+    assert written == f"0\n1\nt 0 {log.segments.active.base_offset}\n".encode(), "the next start expects gaps below it"
