@@ -86,10 +86,15 @@ class ZnodeTree:
         try:
             result = apply()
         except ZkError:
-            for undo in reversed(self._undo):
-                undo()
+            self.undo()
             raise
         return result, self.changes
+
+    def undo(self) -> None:
+        """Take the changes of the last transaction back."""
+        for undo in reversed(self._undo):
+            undo()
+        self._undo = []
 
     def node(self, path: str) -> Znode:
         """Return the node. Raises NoNode."""

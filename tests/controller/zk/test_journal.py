@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from anabranch.controller.zk.journal import JournaledTree, read
+from anabranch.controller.zk.journal import JournalDamaged, JournaledTree
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import BadVersion, Check, Create, Delete, Set
 from anabranch.controller.zk.tree import ZnodeTree
@@ -66,7 +67,74 @@ async def test_truncated_line_is_ignored(tmp_path: Path) -> None:
     close(second)
 
 
-async def test_disk_that_takes_a_part_of_a_line_keeps_the_journal_whole(
+def with_transactions(path: Path, count: int) -> list[bytes]:
+    """A journal with so many znodes; its content after each transaction."""
+    tree = JournaledTree(path)
+    contents = [path.read_bytes()]
+    for number in range(count):
+        tree.transact(partial(tree.create, f"/n{number}", b"x" * 30, owner=0))
+        contents.append(path.read_bytes())
+    tree.close()
+    return contents
+
+
+@pytest.mark.parametrize("left_bytes", range(1, 95, 7))
+def test_incomplete_transaction_is_ignored_as_a_whole(left_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    *_, before, after = with_transactions(path, 3)
+    added = after[len(before) :]
+    assert len(added.splitlines()) == 3, "the znode, its parent, and the end"
+    for rest in (added[:left_bytes], added[:left_bytes].ljust(len(added), b"\0")):
+        path.write_bytes(before + rest)
+        tree = JournaledTree(path)
+        assert sorted(tree.nodes) == ["/", "/n0", "/n1"]
+        tree.transact(partial(tree.create, "/later", b"", owner=0))
+        tree.close()
+        again = JournaledTree(path)
+        assert sorted(again.nodes) == ["/", "/later", "/n0", "/n1"]
+        again.close()
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_journal_with_a_flipped_bit_before_valid_transactions_is_refused(damaged: int, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    contents = [b"", *with_transactions(path, 3)]
+    rotten = bytearray(contents[-1])
+    rotten[(len(contents[damaged]) + len(contents[damaged + 1])) // 2] ^= 4
+    path.write_bytes(rotten)
+    with pytest.raises(JournalDamaged, match=r"is damaged .* restore a copy"):
+        JournaledTree(path)
+    assert path.read_bytes() == rotten, "for whoever looks at it"
+    path.write_bytes(contents[-1])
+    JournaledTree(path).close()  # the lock was released
+
+
+@pytest.mark.parametrize("call", ["write", "fdatasync"])
+def test_transaction_that_cannot_be_stored_has_not_happened(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    tree, real = JournaledTree(path), os.write
+
+    def fail(descriptor: int, data: bytes = b"") -> int:
+        if data:
+            real(descriptor, bytes(data)[:20])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(OSError, match="No space left"):
+            tree.transact(partial(tree.create, "/a", b"", owner=0))
+    assert "/a" not in tree.nodes
+    tree.transact(partial(tree.create, "/b", b"", owner=0))
+    before = lasting(tree)
+    tree.close()
+    again = JournaledTree(path)
+    assert lasting(again) == before
+    again.close()
+
+
+def test_disk_that_takes_a_part_at_a_time_keeps_the_journal_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, write = tmp_path / "journal", os.write
@@ -78,16 +146,18 @@ async def test_disk_that_takes_a_part_of_a_line_keeps_the_journal_whole(
         return write(descriptor, data[:taken])
 
     tree = JournaledTree(path)
-    monkeypatch.setattr("anabranch.controller.zk.journal.os.write", nearly_full)
-    tree.transact(lambda: tree.create("/in-pieces", b"1", owner=0))
-    whole = path.read_bytes()
-    with pytest.raises(OSError, match="No space left"):
-        tree.transact(lambda: tree.create("/refused", b"2", owner=0))
-    assert path.read_bytes() == whole
-    tree.transact(lambda: tree.create("/later", b"3", owner=0))
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", nearly_full)
+        tree.transact(lambda: tree.create("/in-pieces", b"1", owner=0))
+        whole = path.read_bytes()
+        with pytest.raises(OSError, match="No space left"):
+            tree.transact(lambda: tree.create("/refused", b"2", owner=0))
+        assert path.read_bytes() == whole
+        tree.transact(lambda: tree.create("/later", b"3", owner=0))
     tree.close()
-    assert {"/in-pieces", "/later"} <= set(read(path.read_text()).nodes)
+    again = JournaledTree(path)
+    assert sorted(again.nodes) == ["/", "/in-pieces", "/later"]
+    again.close()
 
 
 async def test_lines_without_times_are_read(tmp_path: Path) -> None:
