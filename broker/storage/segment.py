@@ -209,6 +209,7 @@ class Segment:
         return self._walk(self.offset_index.position_before(offset), offset)
 
     def _walk(self, position: int, offset: int) -> int:
+        indexed = position
         while position < self.file.size_bytes:
             window = self.file.read(position, _WALK_BYTES)
             inside, last = 0, len(window) - _SPAN.size
@@ -217,6 +218,8 @@ class Segment:
             while inside <= last:
                 base_offset, length, last_delta = _SPAN.unpack_from(window, inside)
                 if base_offset + last_delta >= offset:
+                    if indexed and position + inside == indexed and base_offset > offset:
+                        return self._walk(0, offset)  # a damaged index names a later batch: readers would skip some
                     return position + inside
                 if length < _LENGTH_MIN:
                     raise self._corrupt(position + inside, f"a batch of {length} bytes")

@@ -144,3 +144,15 @@ def test_segment_is_full_by_size_or_age() -> None:
     assert segment.is_full(2000, 100, NOW_MS + 5001, room, NOW_MS)
     assert not segment.is_full(2000, 100, -1, room, NOW_MS + 5000), "ours, where they have none"
     assert segment.is_full(2000, 100, -1, room, NOW_MS + 5001)
+
+
+def test_damaged_index_that_names_a_later_batch_skips_none(files: Files) -> None:
+    """With a lower offset in an entry, readers would continue behind the batches before its position."""
+    segment = filled(files)
+    batches = layout(segment)
+    index = segment.offset_index
+    index._relative_offsets[5] = index._relative_offsets[4] + 1
+    segment._boundaries.clear()
+    for position, first, last in batches:
+        for offset in (first, last):
+            assert segment.position_of(offset) == position
