@@ -254,6 +254,7 @@ class Node:
             cluster_id=cluster_id,
             rng=self._rng,
             clock_ms=self._clock_ms,
+            steady_ms=self.clock.steady_ms,
             failpoint=self._failpoint or crashing_at(self.settings.crash_at),
             died=self._give_up,
             tokens=self._tokens,

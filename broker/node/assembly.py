@@ -39,6 +39,7 @@ def assemble(
     cluster_id: str,
     rng: random.Random,
     clock_ms: Callable[[], int],
+    steady_ms: Callable[[], int],
     failpoint: Callable[[str], None] | None,
     died: Callable[[Exception], None],
     tokens: Tokens | None = None,
@@ -72,6 +73,7 @@ def assemble(
             alter_partition=link.call,
             rng=rng,
             clock_ms=clock_ms,
+            steady_ms=steady_ms,
             failpoint=failpoint,
             died=died,
         ).assemble(files)

@@ -52,6 +52,9 @@ class BrokerAssembly:
     alter_partition: AskController
     rng: random.Random
     clock_ms: Callable[[], int]
+    """The time of day."""
+    steady_ms: Callable[[], int]
+    """The time for deadlines."""
     failpoint: Callable[[str], None] | None
     died: Callable[[Exception], None]
 
@@ -109,7 +112,8 @@ class BrokerAssembly:
             replicas,
             self.metadata,
             self.topic_configs,
-            clock_ms=self.clock_ms,
+            clock_ms=self.steady_ms,
+            date_ms=self.clock_ms,
             rng=self.rng,
             shares=shares.get,
             group_configs=group_configs,
@@ -133,7 +137,8 @@ class BrokerAssembly:
             replicas,
             self.metadata,
             settings=lambda group_id: settings_of(self.dynamic.current, group_configs.of(group_id)),
-            clock_ms=self.clock_ms,
+            clock_ms=self.steady_ms,
+            date_ms=self.clock_ms,
             rng=self.rng,
         )
 
@@ -147,7 +152,7 @@ class BrokerAssembly:
         settings = self.dynamic.static
         return Throttling(
             ClientQuotas(window_ms=settings.quota_window_size_seconds * 1000, samples=settings.quota_window_num),
-            clock_ms=self.clock_ms,
+            clock_ms=self.steady_ms,
             clock_s=asyncio.get_running_loop().time,
             request_longest_ms=settings.quota_window_size_seconds * 1000,
         )

@@ -1,7 +1,7 @@
 """The time of day of one node: that of its machine, or shifted, as on a machine whose clock is wrong.
 
-Timestamps, retention by time, tokens and all else that has a date follow it. Waiting does not: it uses the clock of the
-event loop.
+Timestamps, retention by time, transaction timeouts, tokens and all else that has a date follow it, as in Kafka. Waiting
+does not: sessions, rebalances and locks of shared records use `steady_ms`, other waits the clock of the event loop.
 """
 
 from __future__ import annotations
@@ -22,3 +22,7 @@ class NodeClock:
     def now_ms(self) -> int:
         """The node's time of day."""
         return self._machine_ms() + self.offset_ms
+
+    def steady_ms(self) -> int:
+        """A time for deadlines, which does not jump when the time of day is set."""
+        return self._machine_ms()

@@ -92,6 +92,7 @@ class GroupCoordinator:
         configs: TopicConfigs,
         *,
         clock_ms: Callable[[], int],
+        date_ms: Callable[[], int],
         rng: random.Random,
         shares: Callable[[], ShareServices],
         group_configs: GroupConfigs,
@@ -99,6 +100,7 @@ class GroupCoordinator:
         self.settings = settings
         self.group_configs = group_configs
         self.clock_ms = clock_ms
+        self.date_ms = date_ms
         self.rng = rng
         self._keeps_emptied_groups = profile_for(settings.kafka_version).keeps_emptied_groups
         self._metadata = metadata
@@ -106,7 +108,7 @@ class GroupCoordinator:
         """Called with the name of a group whenever its state, its members or its offsets may have changed."""
         self.background = CoordinatorTasks("the group coordinator")
         self.alarm: CoordinatorTimer[GroupEntry | None] = CoordinatorTimer(clock_ms, self._on_timer)
-        self.journal = Journal(replicas, timeout_ms=settings.offsets_commit_timeout_ms, clock_ms=clock_ms)
+        self.journal = Journal(replicas, timeout_ms=settings.offsets_commit_timeout_ms, clock_ms=date_ms)
         self.table = GroupTable(
             self.journal,
             self.background,

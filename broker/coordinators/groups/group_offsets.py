@@ -169,7 +169,7 @@ class GroupOffsets:
 
     async def expire(self) -> None:
         """Delete expired offsets, and groups without members and offsets."""
-        now_ms = self._runtime.clock_ms()
+        now_ms = self._runtime.date_ms()
         for slot in list(self._runtime.table.slots.values()):
             expired = self._expired_offsets(slot, now_ms)
             leaves_nothing = self._is_left_empty_without(slot, expired)

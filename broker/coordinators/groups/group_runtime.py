@@ -30,6 +30,9 @@ class GroupRuntime(Protocol):
     settings: BrokerSettings
     group_configs: GroupConfigs
     clock_ms: Callable[[], int]
+    """The time for deadlines; it does not jump."""
+    date_ms: Callable[[], int]
+    """The time of day, for what is stored with a date."""
     rng: random.Random
     background: CoordinatorTasks
     journal: Journal

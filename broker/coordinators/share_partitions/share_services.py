@@ -35,15 +35,21 @@ class ShareServices:
         *,
         settings: Callable[[str], ShareSettings],
         clock_ms: Callable[[], int],
+        date_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
         self.settings = settings
-        self.coordinator = ShareCoordinator(config, replicas, metadata, clock_ms=clock_ms)
+        self.coordinator = ShareCoordinator(config, replicas, metadata, clock_ms=date_ms)
         self.persister = SharePersister(config, metadata, rng=rng, now_s=asyncio.get_running_loop().time)
         self.ends = LogEnds(lambda: config.current, replicas, metadata)
         self.sessions = ShareSessions()
         self.partitions = SharedPartitions(
-            replicas, self.persister, settings=settings, is_read=self.sessions.has, clock_ms=clock_ms
+            replicas,
+            self.persister,
+            settings=settings,
+            is_read=self.sessions.has,
+            clock_ms=clock_ms,
+            date_ms=date_ms,
         )
 
     async def stop(self) -> None:

@@ -110,6 +110,7 @@ class SharedPartitions:
         settings: Callable[[str], ShareSettings],
         is_read: Callable[[str], bool],
         clock_ms: Callable[[], int],
+        date_ms: Callable[[], int],
     ) -> None:
         """`settings` returns a group's settings; `is_read` returns whether any of its members has a session."""
         self._is_read = is_read
@@ -117,6 +118,7 @@ class SharedPartitions:
         self._persister = persister
         self._settings = settings
         self._clock_ms = clock_ms
+        self._date_ms = date_ms
         self._background = CoordinatorTasks("shared partitions")
         self._partitions: dict[ShareKey, asyncio.Future[SharedPartition]] = {}
         self._locks: CoordinatorTimer[ShareKey] = CoordinatorTimer(clock_ms, self._expire)
@@ -216,7 +218,7 @@ class SharedPartitions:
         if settings.offset_reset == EARLIEST:
             return partition.log.log_start_offset
         if settings.offset_reset_ms is not None:
-            found = partition.log.offset_for_timestamp(self._clock_ms() - settings.offset_reset_ms)
+            found = partition.log.offset_for_timestamp(self._date_ms() - settings.offset_reset_ms)
             if found is not None:
                 return found.offset
         return partition.high_watermark

@@ -26,6 +26,7 @@ async def assembled(**settings: object) -> Services:
         cluster_id="c",
         rng=random.Random(1),
         clock_ms=lambda: 0,
+        steady_ms=lambda: 0,
         failpoint=None,
         died=pytest.fail,
     )

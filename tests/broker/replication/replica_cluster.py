@@ -218,6 +218,7 @@ class ReplicaCluster:
                 alter_partition=self.alter_partition,
                 rng=rng,
                 clock_ms=self.clock_ms,
+                steady_ms=self.clock_ms,
                 failpoint=self.reached,
                 died=lambda bug: self.bugs.append(str(bug)),
             ).assemble(files),
