@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -42,7 +43,8 @@ class LiveApplication:
         self.records = Records(keys, keys, int(time.time() * 1000) - SPAN_MS)
         self.truth = CountTruth(self.records)
         self.times_ms: dict[bytes, list[int]] = defaultdict(list)
-        """When each key had output."""
+        """When each key had output, since records come steadily."""
+        self._fed_since_ms = math.inf
         self._rounds = itertools.count(1)
         self._running: list[StreamsProcess] = []
 
@@ -99,6 +101,7 @@ class LiveApplication:
     @asynccontextmanager
     async def feeding(self, producer: Producer) -> AsyncIterator[None]:
         """Send rounds steadily while the block runs."""
+        self._fed_since_ms = time.time() * 1000
         ending = asyncio.Event()
         feeder = asyncio.create_task(self._feed(producer, ending))
         try:
@@ -125,7 +128,8 @@ class LiveApplication:
             for record in itertools.chain.from_iterable(batches.values()):
                 assert record.key is not None and record.value is not None
                 self.truth.take(record.key, record.value)
-                self.times_ms[record.key].append(record.timestamp)
+                if record.timestamp >= self._fed_since_ms:
+                    self.times_ms[record.key].append(record.timestamp)
             heard_s = loop.time() if batches else heard_s
             ended = next((one for one in self._running if one.has_ended), None)
             if ended is not None or loop.time() > heard_s + QUIET_S:
