@@ -41,6 +41,16 @@ log = logging.getLogger(__name__)
 LOST_MEMBERSHIP: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
 )
+REFUSED_RECORD: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors that records have again when they are processed again. They end the instance, as in Kafka Streams."""
 COMMIT_ATTEMPTS: Final = 10
 SLOW_S: Final = 1.0
 """How long a commit may take before its changelogs are looked up, and how often they then are."""
@@ -200,8 +210,10 @@ class Committer:
         return deliveries
 
     async def abort(self, error: KafkaError) -> None:
-        """Abort the transaction; raises `TasksMigrated`."""
+        """Abort the transaction. Raises `TasksMigrated`; `StreamsError` if the same records would fail again."""
         await self.drop(fenced=isinstance(error, FatalError))
+        if error.code in REFUSED_RECORD:
+            raise StreamsError(f"a topic refuses a record of this application: {error}") from error
         raise TasksMigrated(str(error)) from error
 
     async def drop(self, *, fenced: bool = False) -> None:

@@ -410,16 +410,20 @@ async def test_failed_record_is_not_committed(tmp_path: Path) -> None:
             await world.counted(one)
 
 
-async def test_refused_output_ends_instance_without_transactions(tmp_path: Path) -> None:
-    """Each of eight outputs is refused: the first error ends the instance, the others are not reported as unread."""
+@pytest.mark.parametrize(("guarantee", "failure"), [(AT_LEAST_ONCE, KafkaError), ("exactly_once_v2", StreamsError)])
+async def test_refused_output_ends_instance(guarantee: str, failure: type[Exception], tmp_path: Path) -> None:
+    """Each of eight outputs is refused: the first error ends the instance, the others are not reported as unread.
+
+    Processing the records again, as after another aborted transaction, would have the same end for ever.
+    """
     topology = Topology()
     topology.stream("in").map_values(lambda _: bytes(2_000_000)).to("out", value=BYTES)
     async with streams_world(tmp_path) as world:
         for number in range(8):
             await world.producer.send("in", b"", b"%d" % number)
-        instance = world.instance(topology, processing_guarantee=AT_LEAST_ONCE)
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
-            async with instance:
+        instance = world.instance(topology, processing_guarantee=guarantee)
+        with pytest.raises(failure, match="MESSAGE_TOO_LARGE"):
+            async with asyncio.timeout(60), instance:
                 await instance.wait_failed()
         async with reading(world, "out") as consumer:
             assert not await consumer.getmany(timeout_ms=100)
