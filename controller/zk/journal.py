@@ -158,7 +158,7 @@ def reading(text: str) -> Generator[None, None, ZnodeTree]:
         start = end + 1
         zxid, path, *rest = json.loads(row)
         tree.zxid = max(tree.zxid, zxid)
-        if not isinstance(path, str):
+        if isinstance(path, int) and not rest:
             continue  # the end of a transaction
         parent = tree.nodes.get(paths.parent(path))
         if rest:

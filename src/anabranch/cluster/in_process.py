@@ -110,6 +110,10 @@ class Cluster(Startable):
         """The cluster's ZooKeeper; a reset or restore replaces it."""
         return self._data.zookeeper
 
+    @zookeeper.setter
+    def zookeeper(self, zookeeper: MemoryZooKeeper) -> None:
+        self._data.zookeeper = zookeeper
+
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT"."""
