@@ -56,6 +56,7 @@ def test_keys_lose_order_without_gates(tmp_path: Path) -> None:
     raise AssertionError("everything was handed out in order, three times")
 
 
+@pytest.mark.costly
 def test_keys_keep_order_while_topic_grows_and_member_dies(tmp_path: Path) -> None:
     ledger, missing = judged(Course(records=20_000, resizes=4, kills=1), tmp_path)
     assert (ledger.found, missing) == (0, 0), ledger.anomalies

@@ -130,7 +130,13 @@ def tried(client: Client, ways: dict[str, dict[str, Any]]) -> dict[str, str]:
         return {one["door"]: one.get("error", "") for one in driver.told("in", "out")}
 
 
-@pytest.mark.parametrize("client", [one for one in CLIENTS if one.python or WHOLE], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "client",
+    [
+        pytest.param(one, id=one.name, marks=() if number == 0 else pytest.mark.costly)
+        for number, one in enumerate(one for one in CLIENTS if one.python or WHOLE)
+    ],
+)
 async def test_client_authenticates_with_right_secret_only(
     cluster: Cluster, client: Client, issuer: Issuer, tmp_path: Path
 ) -> None:

@@ -202,6 +202,7 @@ class Copier:
                 source.poll(0.2)
 
 
+@pytest.mark.costly
 async def test_exactly_once_while_coordinators_die() -> None:
     """The transaction coordinator is killed abruptly ten times."""
     keys = 7

@@ -126,7 +126,7 @@ class Up:
         raise AssertionError("nodes outlive their launcher")
 
 
-@pytest.mark.parametrize("zookeeper", ["built-in", "local"])
+@pytest.mark.parametrize("zookeeper", ["built-in", pytest.param("local", marks=pytest.mark.costly)])
 def test_process_cluster_survives_kills_and_restarts_with_its_data(tmp_path: Path, zookeeper: str) -> None:
     """Kill -9 of a broker and of the launcher, and Ctrl-C: three runs in one directory, each with the records of
     earlier ones.
