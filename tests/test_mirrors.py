@@ -1,9 +1,9 @@
 """Test files mirror modules: `tests/clients/consumer/test_lease.py` tests `anabranch/clients/consumer/lease.py`.
 
 Modules outside the layers (`anabranch/cluster/in_process.py`, `anabranch/report/`) have their tests in
-`tests/anabranch/`. Three kinds of modules need no test file: handlers, which other tests call over the wire;
-declarations of messages, all of which `tests/protocol` tests; and modules without a branch or a loop. `ELSEWHERE` lists
-all other modules that are tested in another file, and the reason.
+`tests/anabranch/`. Three kinds of modules need no test file. Other tests call handlers over the wire. `tests/protocol`
+tests all declarations of messages. A module without a branch or a loop decides nothing. `ELSEWHERE` lists all other
+modules that are tested in another file, and the reason.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ The topics of a task have the same count: responses are as many as left, subscri
 Invariant: when everything is processed, the results are those of the last rows of both tables. The last value of a left
 row is followed by a response with its hash, or by one that the left task gives itself: so every subscription that is
 not ended is answered. Responses of one right task keep their order, and those of others are for other values. In Kafka
-Streams a subscription without a right row may have no response, and a result may stay of which the deletion was dropped
-as outdated; here such a response deletes a result that exists, and is handed on in no other case.
+Streams a subscription without a right row may get no response. If the deletion of an earlier result was dropped as
+outdated, that result then stays for ever. Here the subscription gets a response, which deletes the result if there is
+one.
 
 Pure; source: SubscriptionSendProcessorSupplier, SubscriptionReceiveProcessorSupplier,
 SubscriptionJoinProcessorSupplier, ForeignTableJoinProcessorSupplier and ResponseJoinProcessorSupplier of Kafka Streams.
