@@ -42,7 +42,11 @@ class ScramCredentials:
         """Read one user's credentials again; `entity` is the name as in paths, and may include a client id."""
         user = desanitize(entity.partition("/")[0])
         if user is not None:
-            await self._read(session, [user])
+            await self.read(session, user)
+
+    async def read(self, session: ZkSession, user: str) -> None:
+        """Read one user's credentials again."""
+        await self._read(session, [user])
 
     async def _read(self, session: ZkSession, users: Iterable[str]) -> None:
         for user in users:

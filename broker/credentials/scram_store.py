@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
+SALT_BYTES: Final = 24
 
 
 @value
@@ -128,6 +130,16 @@ async def _alter_user(session: ZkSession, user: str, texts: Mapping[str, str | N
         return {name: text for name, text in merged.items() if text is not None}
 
     await change_config(session, f"users/{sanitize(user)}", edit)
+
+
+async def create_missing(session: ZkSession, user: str, mechanism_name: str, password: str) -> None:
+    """Store a user's credential, unless the user has one for this mechanism."""
+    mechanism = next(number for number, name in MECHANISMS.items() if name == mechanism_name)
+    salt = secrets.token_bytes(SALT_BYTES)
+    digest = "sha256" if mechanism == 1 else "sha512"
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, ITERATIONS_MIN)
+    text = credential(Upsertion(user, mechanism, ITERATIONS_MIN, salt, salted))
+    await change_config(session, f"users/{sanitize(user)}", lambda before: {mechanism_name: text, **before})
 
 
 async def users(session: ZkSession) -> list[str]:

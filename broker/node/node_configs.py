@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.config.broker_settings import ConfigError
 from anabranch.broker.config.config_changes import DEFAULT_ENTITY, read_config
 from anabranch.broker.config.listeners import PREFIX
+from anabranch.broker.credentials import scram_store
 from anabranch.broker.telemetry.client_metrics_configs import FOLDER
 
 if TYPE_CHECKING:
@@ -92,9 +93,23 @@ class NodeConfigs:
             await self._quota_watch.load()
         if self._credentials is not None:
             await self._credentials.load(session)
+            await self._create_own_user(session, self._credentials)
         if services.tokens is not None:
             await services.tokens.watch(session, self._is_controller, self._give_up)
         await services.features.watch(session)
+
+    async def _create_own_user(self, session: ZkSession, credentials: ScramCredentials) -> None:
+        """Store the user by which brokers log in to each other, unless it exists: nobody could create it through them.
+
+        Kafka has its tools do this before the first start (`kafka-storage.sh format --add-scram`).
+        """
+        own = self._services.settings.security
+        if own is None or own.by_token or not own.mechanism.startswith("SCRAM"):
+            return
+        if credentials.of(own.mechanism, own.user) is None:
+            await scram_store.create_missing(session, own.user, own.mechanism, own.password)
+            await credentials.read(session, own.user)
+            log.info("created user %r, by which brokers log in to each other with %s", own.user, own.mechanism)
 
     async def stop(self) -> None:
         """Stop all watches."""

@@ -100,3 +100,36 @@ async def test_login_before_credentials_are_loaded_waits(monkeypatch: pytest.Mon
         connection = await Connection.open(host, int(port), client_id="alice", security=alice)
         await connection.close()
         await starting
+
+
+async def test_brokers_log_in_to_each_other_with_scram_though_nobody_created_their_user() -> None:
+    """Without their user no broker learns of the others, and no client could create it."""
+    module = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="of brokers";'
+    properties = {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+        "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": module,
+    }
+    async with Cluster(3, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], properties=properties) as cluster:
+        admin = Admin(
+            cluster.bootstrap_servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_plain_username="admin",
+            sasl_plain_password="of brokers",
+        )
+        async with admin:
+            assert await admin.describe_users() == {"admin": {"SCRAM-SHA-512": scram_store.ITERATIONS_MIN}}
+
+
+async def test_existing_user_of_brokers_keeps_its_password() -> None:
+    session = await joined()
+    await scram_store.create_missing(session, "admin", "SCRAM-SHA-256", "first")
+    credentials = ScramCredentials()
+    await credentials.load(session)
+    first = credentials.of("SCRAM-SHA-256", "admin")
+    await scram_store.create_missing(session, "admin", "SCRAM-SHA-256", "second")
+    await scram_store.create_missing(session, "admin", "SCRAM-SHA-512", "second")
+    await credentials.load(session)
+    assert credentials.of("SCRAM-SHA-256", "admin") == first
+    assert credentials.of("SCRAM-SHA-512", "admin") is not None
