@@ -92,7 +92,7 @@ class Load:
             one.sendall(self._frame)
 
     def keep_up(self, seconds: float) -> int:
-        """Repeat the request on each connection; returns the number of responses."""
+        """Repeat the request on each connection; returns the number of responses. Raises TimeoutError without any."""
         end_s, answers = time.perf_counter() + seconds, 0
         buffer, missing = self._buffer, self._missing
         while time.perf_counter() < end_s:
@@ -105,6 +105,8 @@ class Load:
                 if not missing[one]:
                     answers += 1
                     one.sendall(self._frame)
+        if not answers:
+            raise TimeoutError(f"no response within {seconds:g} s: give more --seconds, or a machine that is less busy")
         return answers
 
     def keep_time(self, seconds: float) -> tuple[list[float], list[bytes]]:
