@@ -40,6 +40,7 @@ KEYS: Final = 200_000
 SLOW_KEYS: Final = 40_000
 SETTLE_S: Final = 3.0
 JAVA_AIM: Final = 3.0
+PATIENCE_S: Final = 420.0
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,10 @@ def measure(keys: int = KEYS, slow: int = SLOW_KEYS) -> list[Figure]:
             count = slow if peer.name in (FAUST, QUIX) else keys
             with working(f"{count:,} keys: {peer.name}"), tempfile.TemporaryDirectory(prefix="streams-") as place:
                 try:
-                    found[peer.name] = asyncio.run(run(peer, cluster.bootstrap, Path(place), count))
+                    trial = asyncio.wait_for(run(peer, cluster.bootstrap, Path(place), count), PATIENCE_S)
+                    found[peer.name] = asyncio.run(trial)
+                except TimeoutError:
+                    console.print(f"{peer.name} did not come to its end in {PATIENCE_S / 60:.0f} minutes")
                 except WrongOutput as error:
                     console.print(str(error), markup=False)
                 else:
