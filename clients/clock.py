@@ -2,8 +2,9 @@
 
 `elapsed_clock` measures time in which other processes may act: it continues while this one is stopped.
 
-In a running loop the time of day is read once and then follows the loop's clock (`follow_loop_ms`): steps of the
-system's clock do not show in timestamps, and a simulated loop controls them like everything else (D8).
+In a running loop the system's time of day is read once and then follows `elapsed_clock` (`time_of_day_clock`): steps of
+the system's clock do not show in timestamps, the time of a suspended machine does, and a simulated loop controls them
+like everything else (D8).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def follow_loop_ms() -> Callable[[], int]:
-    """Return a clock of milliseconds since the epoch that follows the running loop's clock from now on.
+def time_of_day_clock() -> Callable[[], int]:
+    """Return a clock of milliseconds since the epoch that does not step when the system's clock does.
 
     A loop with its own time of day, such as one with a clock for each cluster, has `time_of_day`.
     """
@@ -28,9 +29,9 @@ def follow_loop_ms() -> Callable[[], int]:
     kept: Callable[[], Callable[[], int] | None] = getattr(loop, "time_of_day", lambda: None)
     if (own := kept()) is not None:
         return own
-    loop_time = loop.time
-    offset_s = wall_clock_ms() / 1000 - loop_time()
-    return lambda: int((loop_time() + offset_s) * 1000)
+    elapsed_s = elapsed_clock()
+    offset_s = wall_clock_ms() / 1000 - elapsed_s()
+    return lambda: int((elapsed_s() + offset_s) * 1000)
 
 
 def elapsed_clock() -> Callable[[], float]:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self
 
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.consumer_config import CLASSIC, ConsumerConfig
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
@@ -73,7 +73,7 @@ class ConsumerRuntime:
         """
         if self._started:
             raise RuntimeError("a consumer can be started only once")
-        self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
+        self._clock_ms = self._chosen_clock_ms or time_of_day_clock()
         self._wakeup = asyncio.Event()
         self._network = Network(self._network_config, self._rng)
         if not self._config.allow_auto_create_topics:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Never, Self, Unpack
 
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.clients.config import NetworkConfig, ProducerConfig, parse_servers
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.metadata import ClusterMetadata
@@ -171,7 +171,7 @@ class Producer:
             raise RuntimeError(f"a producer can be started only once; this one is {self._state}")
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
-        self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
+        self._clock_ms = self._chosen_clock_ms or time_of_day_clock()
         self._network = Network(self._network_config, self._rng)
         self._sender = Sender(self._config, self._network, self._accumulator, self._rng)
         self._entrance = SendQueue(self._accumulator, self._sender.wake)

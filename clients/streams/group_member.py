@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment, MemberView, RebalanceProtocol
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.streams.changelog_reader import ChangelogReader
@@ -70,7 +70,7 @@ def make_assignor(
         leading,
         offset_sums=offset_sums,
         on_tasks=on_tasks,
-        now_ms=clock_ms or follow_loop_ms(),
+        now_ms=clock_ms or time_of_day_clock(),
         assignor=assign_sticky if config.task_assignor == "sticky" else assign_highly_available,
         config=AssignorConfig(
             acceptable_recovery_lag=config.acceptable_recovery_lag,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 from anabranch.clients.admin import Admin
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
@@ -101,7 +101,7 @@ class Streams:
             KafkaError: The cluster refuses to make a topic, or this client.
         """
         self._loop = asyncio.get_running_loop()
-        self._now_ms = self._clock_ms or follow_loop_ms()
+        self._now_ms = self._clock_ms or time_of_day_clock()
         self._directory = StateDirectory(self.config.state_dir, self.config.application_id, self._rng)
         self._exit = contextlib.AsyncExitStack()
         self._exit.callback(self._directory.close)

@@ -14,7 +14,7 @@ from anabranch.broker.config import config_changes
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.node.app import Node
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.clients.config_admin import ALL_BROKERS
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.kazoo_session import open_kazoo
@@ -32,7 +32,7 @@ async def nodes(zookeeper: str, count: int) -> AsyncIterator[list[Node]]:
                 connect=lambda: open_kazoo(hosts, session_timeout_ms=4000, chroot=chroot),
                 files=MemoryFiles(),
                 rng=random.Random(node_id),
-                clock_ms=follow_loop_ms(),
+                clock_ms=time_of_day_clock(),
             )
             await node.start()
             running.append(node)

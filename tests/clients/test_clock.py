@@ -6,7 +6,8 @@ import time
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.clients.clock import follow_loop_ms, wall_clock_ms
+from anabranch.clients import clock
+from anabranch.clients.clock import time_of_day_clock, wall_clock_ms
 from anabranch.cluster.in_process import Cluster
 
 
@@ -17,14 +18,24 @@ def test_wall_clock_is_time_of_day() -> None:
 
 async def test_steps_of_the_system_clock_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
-    clock_ms = follow_loop_ms()
+    clock_ms = time_of_day_clock()
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     monkeypatch.setattr(loop, "time", lambda real=loop.time: real() + 3600)
     assert abs(clock_ms() - time.time() * 1000) < 1000, "bound when made"
-    later = follow_loop_ms()
+    later = time_of_day_clock()
     before = later()
     monkeypatch.setattr(time, "time_ns", lambda: 10**18)
     assert later() - before < 1000
+
+
+async def test_time_in_which_the_machine_was_suspended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a woken node accepts expired tokens, and its timestamps are hours old."""
+    passed_s = [0.0]
+    monkeypatch.setattr(clock, "_elapsed_s", lambda: passed_s[0])
+    clock_ms = time_of_day_clock()
+    before_ms = clock_ms()
+    passed_s[0] = 8 * 3600.0
+    assert clock_ms() - before_ms == 8 * 3600 * 1000
 
 
 async def test_timestamps_come_from_the_given_clock() -> None:

@@ -21,7 +21,7 @@ from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import start_settings, zookeeper_login
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.cluster.zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.controller.zk.access import login_in
 from anabranch.controller.zk.kazoo_session import open_kazoo
@@ -43,7 +43,7 @@ async def one_node(zookeeper: str, properties: dict[str, str]) -> AsyncIterator[
         connect=lambda: open_kazoo(zookeeper, session_timeout_ms=20_000, login=login, secured=secured),
         files=MemoryFiles(),
         rng=random.Random(1),
-        clock_ms=follow_loop_ms(),
+        clock_ms=time_of_day_clock(),
     )
     try:
         await node.start()

@@ -128,13 +128,13 @@ async def gates(admin: Admin, group: str, only: tuple[str, ...], watch: bool, as
     """
     import asyncio
 
-    from anabranch.clients.clock import follow_loop_ms
+    from anabranch.clients.clock import time_of_day_clock
     from anabranch.clients.group_admin import SHARE, STREAMS
     from anabranch.clients.group_kinds import describe_any_group
     from anabranch.inspect.closed_gates import closed_gates_of
     from anabranch.inspect.group_lag import withheld_lines, withheld_rows
 
-    clock_ms = follow_loop_ms()
+    clock_ms = time_of_day_clock()
     while True:
         known = await describe_any_group(admin.network, group)
         if known.kind in (SHARE, STREAMS):

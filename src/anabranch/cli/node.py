@@ -234,7 +234,7 @@ async def serve(
     from anabranch.broker.membership.registration import DuplicateBroker
     from anabranch.broker.node.app import Node
     from anabranch.broker.storage.os_files import files_of
-    from anabranch.clients.clock import follow_loop_ms
+    from anabranch.clients.clock import time_of_day_clock
     from anabranch.controller.zk.kazoo_session import open_kazoo
 
     hosts, _, chroot = zookeeper.partition("/")
@@ -254,7 +254,7 @@ async def serve(
             ),
             files=files_of(settings.directories),
             rng=random.Random(),
-            clock_ms=follow_loop_ms(),
+            clock_ms=time_of_day_clock(),
             failpoint=None if agent is None else agent.on_step,
             in_turn=None if agent is None else agent.awaits_steps,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import check_peers_resolve, warn_while_unreachable
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.cluster.broker_processes import BrokerProcesses
 from anabranch.cluster.cluster_settings import ClusterSettings
 from anabranch.cluster.in_process_data import InProcessData
@@ -413,7 +413,7 @@ class Cluster(Startable):
             connect=lambda: self.zookeeper.connect(settings.zookeeper_session_timeout_ms),
             files=self._data.files_of(settings),
             rng=random.Random(self._rng.getrandbits(64)),
-            clock_ms=follow_loop_ms(),
+            clock_ms=time_of_day_clock(),
             failpoint=functools.partial(self._on_step, node_id),
             in_turn=functools.partial(self._has_step_rules, node_id),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Final, TypedDict, cast
 
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import TIMEOUT, ControlRequest, Done, Route, WaitTimedOut, timeout_s
@@ -83,7 +83,7 @@ async def get_capture(on: ControlledCluster, request: ControlRequest) -> bytes:
     """Get the exchanges as a capture file."""
     journal = _journal(on)
     _needs_bytes(journal)
-    day_s = follow_loop_ms()() / 1000 - asyncio.get_running_loop().time()
+    day_s = time_of_day_clock()() / 1000 - asyncio.get_running_loop().time()
     return capture(journal.entries(**_filter(request.query)), day_s)
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.clock.cluster_clock import ClusterClock
 
 pytestmark = pytest.mark.asyncio(loop_factories=["clock"])
@@ -83,7 +83,7 @@ async def test_wall_clock_follows_and_is_shared_with_brokers_started_later() -> 
     clock = stopped()
 
     async def day() -> int:
-        return follow_loop_ms()()
+        return time_of_day_clock()()
 
     before = await clock.run(day())
     await clock.advance(3600)

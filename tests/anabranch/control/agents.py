@@ -14,7 +14,7 @@ from anabranch.broker.config.effective_config import with_properties
 from anabranch.broker.node.app import Node
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.cli.node import agent_routes
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.control.agent import ControlledNode
 from anabranch.control.client import ControlClient
 from anabranch.control.endpoint import Address, ControlEndpoint
@@ -72,7 +72,7 @@ async def running_agent(
         connect=lambda: zookeeper.connect(6000),
         files=MemoryFiles(),
         rng=random.Random(1),
-        clock_ms=follow_loop_ms(),
+        clock_ms=time_of_day_clock(),
         failpoint=agent.on_step,
         in_turn=agent.awaits_steps,
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from anabranch import Admin
 from anabranch.cli.groups import gate_lines
-from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.clients.consumer.offset_lookup import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
 from anabranch.clients.group_admin import committed_offsets, describe_group
 from anabranch.inspect.closed_gates import closed_gates_of
@@ -76,7 +76,7 @@ async def _group(admin: Admin, group: str) -> list[str]:
 
 
 async def _gates(admin: Admin, group: str) -> list[str]:
-    now_ms = follow_loop_ms()()
+    now_ms = time_of_day_clock()()
     closed = await closed_gates_of(admin, group, ())
     return [line for gate in closed for line in gate_lines(gate, now_ms=now_ms)] or ["every gate is open"]
 
