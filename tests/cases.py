@@ -1,4 +1,7 @@
-"""Run many short cases as one test: pytest and pytest-xdist need several milliseconds for each test, in each worker."""
+"""Run many short cases as one test: pytest and pytest-xdist need several milliseconds for each test, in each worker.
+
+Also marks some cases of a test as costly, and gives a property test fewer examples without `--costly`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import pytest
+from hypothesis import settings
 
 
 def for_each(cases: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[[], Awaitable[None] | None]]:
@@ -30,6 +36,16 @@ def for_each(cases: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[[]
         return made
 
     return decorate
+
+
+def costly(cases: Iterable[Any]) -> list[Any]:
+    """Mark cases of `parametrize` as costly: they cover what the others cover, with other values."""
+    return [pytest.param(*_arguments(case), marks=pytest.mark.costly) for case in cases]
+
+
+def examples(ordinary: int, *, costly: int) -> int:
+    """Return how many examples a property test has: more with `--costly`, which loads another profile."""
+    return costly if settings.get_current_profile_name() == "others" else ordinary
 
 
 def _arguments(case: Any) -> tuple[Any, ...]:

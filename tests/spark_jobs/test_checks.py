@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -10,16 +11,27 @@ from anabranch.protocol import audit as wire
 from anabranch.spark_jobs.bucket import Bucket
 from anabranch.spark_jobs.checks import check
 from anabranch.spark_jobs.verdict import BEFORE_GATE, KINDS, LATE, LOST, OUT_OF_ORDER, REPEATED, UNAUDITED, clean
+from tests.cases import costly
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.faults import Case, Misfit
 from tests.spark_jobs.histories import Handed
 
 SEEDS_TRIED = 40
+MATRIX = [
+    *((case, faults.COUNTS) for case in faults.cases()),
+    *((case, faults.BELOW_THE_BASE) for case in faults.cases() if case.context == "resize"),
+]
+
+
+def is_chosen(case: Case) -> bool:
+    """Whether a case is one of the third that has every two of fault, place and context together."""
+    axes = (tuple(faults.FAULTS), faults.PLACES, faults.CONTEXTS)
+    return sum(axis.index(value) for axis, value in zip(axes, case, strict=True)) % len(faults.PLACES) == 0
 
 
 @pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "by place alone"])
 @pytest.mark.parametrize("counts", [(2, 4, 8, 2), faults.BELOW_THE_BASE], ids=str)
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *costly(range(4, 10))])
 def test_member_failures_and_resizes_are_no_violation(seed: int, counts: tuple[int, ...], numbered: bool) -> None:
     """Also with different clocks, in every other seed."""
     rng = random.Random(seed)
@@ -35,10 +47,7 @@ def test_member_failures_and_resizes_are_no_violation(seed: int, counts: tuple[i
 
 @pytest.mark.parametrize(
     ("case", "counts"),
-    [
-        *((case, faults.COUNTS) for case in faults.cases()),
-        *((case, faults.BELOW_THE_BASE) for case in faults.cases() if case.context == "resize"),
-    ],
+    [*(one for one in MATRIX if is_chosen(one[0])), *costly(one for one in MATRIX if not is_chosen(one[0]))],
     ids=str,
 )
 def test_every_planted_fault_is_found_anywhere(case: Case, counts: tuple[int, ...]) -> None:
@@ -52,7 +61,7 @@ def test_every_planted_fault_is_found_anywhere(case: Case, counts: tuple[int, ..
     pytest.fail(f"no history of {SEEDS_TRIED} has room for it")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [*range(2), *costly(range(2, 5))])
 def test_verdict_does_not_depend_on_batches_and_restarts(seed: int) -> None:
     rng = random.Random(seed)
     history, missing = faults.everything(rng)
@@ -61,6 +70,14 @@ def test_verdict_does_not_depend_on_batches_and_restarts(seed: int) -> None:
     cuts = rng.sample(range(len(written)), rng.randint(1, 20))
     assert histories.audit(written, history.stored, cuts=cuts).lines == whole.lines
     assert {one.kind for one in whole.violations} >= set(KINDS) - {UNAUDITED, LOST}
+
+
+def test_chosen_cases_have_every_two_of_fault_place_and_context() -> None:
+    chosen = [case for case in faults.cases() if is_chosen(case)]
+    assert len(chosen) == len(faults.cases()) / 3
+    for some in itertools.combinations(range(3), 2):
+        pairs = {tuple(case[axis] for axis in some) for case in faults.cases()}
+        assert {tuple(case[axis] for axis in some) for case in chosen} == pairs
 
 
 @pytest.mark.parametrize("context", ["batch", "restart"])
