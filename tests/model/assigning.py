@@ -12,6 +12,7 @@ against the product's function (`protocol.order_gates`) in every state.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -111,6 +112,10 @@ class Assigning:
     ) -> None:
         self.lineage, self.logs = lineage, logs
         self.rules, self.group, self.faults = rules or Rules(), group or Group(), faults or Faults()
+        # What the logs decide is asked for in every state.
+        self.cut, self.end = functools.cache(self._cut), functools.cache(self._end)
+        self.begin, self.entries = functools.cache(self._begin), functools.cache(self._entries)
+        self.is_open = functools.cache(self._is_open)
         width = range(len(logs.entries))
         self.starts = starts or (0,) * len(logs.entries)
         self.units = [unit for p in width for unit in self._split(p)]
@@ -118,7 +123,7 @@ class Assigning:
         known = committed or (UNKNOWN,) * len(logs.entries)
         at_first = lineage.history[0][1]
         self.committed_at_first = tuple(
-            self._begin(u) if self.group.begins == "before" and self._is_root(u, at_first) else known[unit[0].partition]
+            self.begin(u) if self.group.begins == "before" and self._is_root(u, at_first) else known[unit[0].partition]
             for u, unit in enumerate(self.units)
         )
         self.compared: set[tuple[int, ...]] = set()
@@ -137,7 +142,7 @@ class Assigning:
             zombies=(NOBODY,) * many,
             away=(False,) * many,
             been_open=(False,) * many,
-            counted_from=tuple(self._begin(u) for u in range(many)),
+            counted_from=tuple(self.begin(u) for u in range(many)),
             faults=self.faults,
         )
 
@@ -146,7 +151,7 @@ class Assigning:
         return all(
             state.readers[u] != NOBODY and self._next(u, state.readers[u]) is None and not state.in_hand[u]
             for u in range(len(self.units))
-            if self._next(u, self._begin(u)) is not None
+            if self._next(u, self.begin(u)) is not None
         )
 
     def violation(self, state: State) -> str | None:
@@ -161,12 +166,12 @@ class Assigning:
                         self.lineage,
                         key_epoch,
                         there=range(len(self.logs.entries)),
-                        end=self._end,
+                        end=self.end,
                         committed=state.committed.__getitem__,
                         start=self.starts.__getitem__,
                     )
                 )
-                if (not found) != self._is_open(state.committed, key_epoch):
+                if (not found) != self.is_open(state.committed, key_epoch):
                     return f"gates disagree: the product says that {key_epoch} waits for {found}"
         return None
 
@@ -201,8 +206,8 @@ class Assigning:
             for u, unit in enumerate(self.units):
                 sources = self.lineage.predecessors(unit[0]) if unit[0].generation == generation else ()
                 gets = self.rules.starts and any(committed[self.unit_of[one]] != UNKNOWN for one in sources)
-                if gets and committed[u] < self._begin(u):
-                    committed[u] = self._begin(u)
+                if gets and committed[u] < self.begin(u):
+                    committed[u] = self.begin(u)
         return state._replace(noted=True, committed=tuple(committed))
 
     def _assign(self, state: State, u: int) -> Iterator[tuple[str, State]]:
@@ -231,25 +236,25 @@ class Assigning:
             return True
         heard = state.committed if self.rules.stable else tuple(map(max, state.committed, state.written))
         if self.rules.merges == "withheld":
-            return all(self._is_open(heard, key_epoch) for key_epoch in self.units[u])
+            return all(self.is_open(heard, key_epoch) for key_epoch in self.units[u])
         if self.rules.merges == "views":
-            return self._is_open(heard, first)
-        position = max(state.committed[u], self._begin(u))
+            return self.is_open(heard, first)
+        position = max(state.committed[u], self.begin(u))
         closed = order_gates.next_closed(
             self.lineage,
             first.partition,
             position,
-            is_open=lambda key_epoch: self._is_open(heard, key_epoch),
-            cut=lambda key_epoch: self._cut(key_epoch),
+            is_open=lambda key_epoch: self.is_open(heard, key_epoch),
+            cut=self.cut,
         )
         return closed is None
 
     def _given(self, state: State, u: int) -> State:
         offset = state.committed[u]
-        fresh = offset < self._begin(u)
+        fresh = offset < self.begin(u)
         if fresh:
-            offset = self._begin(u) if self.group.reset == "earliest" else self._cut(self.units[u][-1])
-            if self.group.begins == "before" and self._next(u, self._begin(u), offset) is not None:
+            offset = self.begin(u) if self.group.reset == "earliest" else self.cut(self.units[u][-1])
+            if self.group.begins == "before" and self._next(u, self.begin(u), offset) is not None:
                 raise Forbidden(f"{self._name(u)} is assigned", f"lost: {self._name(u)} is begun at its end")
         given = state._replace(
             readers=replaced(state.readers, u, offset),
@@ -277,7 +282,7 @@ class Assigning:
         at = None if position == NOBODY else self._next(u, position)
         if at is None:
             return
-        entry = self._entries(u)[at]
+        entry = self.entries(u)[at]
         action = f"deliver #{entry.record} from {self._name(u)}"
         self._check_order(state, u, at, entry, action)
         in_hand = self.rules.counts == "processed"
@@ -296,8 +301,8 @@ class Assigning:
             if other == u:
                 continue
             passed = reader if reader != NOBODY else max(state.committed[other], 0)
-            for offset, one in enumerate(self._entries(other)):
-                if offset >= passed or one.marker or one.key != entry.key or offset < self._begin(other):
+            for offset, one in enumerate(self.entries(other)):
+                if offset >= passed or one.marker or one.key != entry.key or offset < self.begin(other):
                     continue
                 if one.record > entry.record and offset >= state.counted_from[other]:
                     raise Forbidden(action, f"I4: #{entry.record} after #{one.record} of {self._name(other)}")
@@ -338,12 +343,12 @@ class Assigning:
         if faults.leaves:
             left = self._gone(state, u)._replace(faults=faults._replace(leaves=faults.leaves - 1))
             yield f"the static member of {name} leaves", left._replace(away=replaced(state.away, u, True))
-        if faults.rewinds and state.committed[u] > self._begin(u) and state.written[u] == UNKNOWN:
+        if faults.rewinds and state.committed[u] > self.begin(u) and state.written[u] == UNKNOWN:
             # Only what is assigned after it is asked to keep the order: what was out before it is replayed anyway.
             later = tuple(FOR_LATER if one != u else from_ for one, from_ in enumerate(state.counted_from))
             rewound = state._replace(
-                readers=replaced(state.readers, u, self._begin(u)),
-                committed=replaced(state.committed, u, self._begin(u)),
+                readers=replaced(state.readers, u, self.begin(u)),
+                committed=replaced(state.committed, u, self.begin(u)),
                 counted_from=later,
                 faults=faults._replace(rewinds=faults.rewinds - 1),
             )
@@ -357,20 +362,20 @@ class Assigning:
             if self.unit_of[before] != self.unit_of[key_epoch]:
                 if not self._is_done(committed, before):
                     return False
-            elif self.rules.recursive and not self._is_open(committed, before):
+            elif self.rules.recursive and not self.is_open(committed, before):
                 return False
         return all(self._is_done(committed, source) for source in self.lineage.predecessors(key_epoch))
 
     def _is_done(self, committed: tuple[int, ...], key_epoch: KeyEpoch) -> bool:
-        reached, end = committed[self.unit_of[key_epoch]], self._end(key_epoch)
+        reached, end = committed[self.unit_of[key_epoch]], self.end(key_epoch)
         expired = self.rules.expired_is_done and self.starts[key_epoch.partition] >= end
         passes = self.rules.uncommitted == "pass" and reached == UNKNOWN
         if not (reached >= end or expired or passes):
             return False
-        return not self.rules.recursive or self._is_open(committed, key_epoch)
+        return not self.rules.recursive or self.is_open(committed, key_epoch)
 
     def _end(self, key_epoch: KeyEpoch) -> int:
-        entries, cut = self.logs.entries[key_epoch.partition], self._cut(key_epoch)
+        entries, cut = self.logs.entries[key_epoch.partition], self.cut(key_epoch)
         if self.rules.end == "cut":
             return cut
         start = self.starts[key_epoch.partition]
@@ -399,14 +404,14 @@ class Assigning:
     def _begin(self, u: int) -> int:
         first = self.units[u][0]
         before = self.lineage.previous(first)
-        return max(self.starts[first.partition], 0 if before is None else self._cut(before))
+        return max(self.starts[first.partition], 0 if before is None else self.cut(before))
 
     def _entries(self, u: int) -> tuple[Entry, ...]:
         unit = self.units[u]
-        return self.logs.entries[unit[0].partition][: self._cut(unit[-1])]
+        return self.logs.entries[unit[0].partition][: self.cut(unit[-1])]
 
     def _next(self, u: int, position: int, until: int | None = None) -> int | None:
-        entries = self._entries(u)[:until]
+        entries = self.entries(u)[:until]
         return next((at for at in range(position, len(entries)) if not entries[at].marker), None)
 
     def _name(self, u: int) -> str:

@@ -77,7 +77,8 @@ class State(NamedTuple):
     reported: tuple[int, ...]
     opened: tuple[bool, ...]
     last_reports: tuple[tuple[int, int] | None, ...]
-    ends: tuple[tuple[KeyEpoch, int], ...]
+    ends: tuple[int, ...]
+    """Where each key epoch that has a next one ends, so far as it was asked for."""
     crashes: int
     coordinator_failovers: int
 
@@ -98,11 +99,16 @@ class Delivery:
         self.partitions = range(len(logs.entries))
         self.counts = [count for _, count in lineage.history]
         self.crashes, self.coordinator_failovers = crashes, coordinator_failovers
-        cut = [s for p in self.partitions for s in lineage.key_epochs(p) if lineage.next(s) is not None]
+        self.key_epochs = {p: lineage.key_epochs(p) for p in self.partitions}
+        every = [one for key_epochs in self.key_epochs.values() for one in key_epochs]
+        self.before = {one: (lineage.previous(one), lineage.predecessors(one)) for one in every}
+        self.cut = [one for one in every if lineage.next(one) is not None]
+        self.place = {one: place for place, one in enumerate(self.cut)}
         self.ends_move = any(logs.tails) or self.rules.end == "last stable"
         """Otherwise it makes no difference when a boundary is asked for: it is known from the start."""
-        self.asked = cut if self.ends_move else []
-        self.ends_at_start = () if self.ends_move else tuple((s, _end(logs.entries[s.partition], s)) for s in cut)
+        self.ends_at_start = tuple(
+            UNKNOWN if self.ends_move else _end(logs.entries[one.partition], one) for one in self.cut
+        )
         self.compared: set[tuple[object, object]] = set()
 
     def initial(self) -> State:
@@ -136,7 +142,7 @@ class Delivery:
         self.compared.add((state.committed, state.ends))
         gate = self._product_gate(state)
         for p in self.partitions:
-            for key_epoch in self.lineage.key_epochs(p):
+            for key_epoch in self.key_epochs[p]:
                 if gate.is_open(key_epoch) != self._is_open(state, key_epoch, p):
                     return f"gates disagree: about {key_epoch} the product says {gate.is_open(key_epoch)}"
         return None
@@ -185,7 +191,7 @@ class Delivery:
 
     def _tell(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         position = state.positions[p]
-        first = self.lineage.key_epochs(p)[0]
+        first = self.key_epochs[p][0]
         may = self.rules.commits_while_gated or position > 0 or self._is_open(state, first, p)
         if may and state.committed[p] != position:
             yield f"commit p{p}={position}", state._replace(committed=replaced(state.committed, p, position))
@@ -231,18 +237,16 @@ class Delivery:
             yield f"p{p} takes a marker", grown._replace(replicated=replaced(state.replicated, p, longer))
         if replicated < length:
             yield f"followers of p{p} catch up", state._replace(replicated=replaced(state.replicated, p, length))
-            kept = tuple(one for one in state.ends if one[0].partition != p)
+            kept = tuple(UNKNOWN if one.partition == p else end for one, end in zip(self.cut, state.ends, strict=True))
             lost = state._replace(lengths=replaced(state.lengths, p, replicated))
             told = f"p{p} fails over and loses {length - replicated}"
             yield told, lost._replace(ends=kept) if self.rules.resolved_again else lost
 
     def _boundaries(self, state: State) -> Iterator[tuple[str, State]]:
-        known = {key_epoch for key_epoch, _ in state.ends}
-        for key_epoch in self.asked:
-            if key_epoch not in known:
+        for place, key_epoch in enumerate(self.cut):
+            if state.ends[place] == UNKNOWN:
                 end = self._end(state, key_epoch)
-                told = tuple(sorted((*state.ends, (key_epoch, end))))
-                yield f"{key_epoch} is said to end at {end}", state._replace(ends=told)
+                yield f"{key_epoch} is said to end at {end}", state._replace(ends=replaced(state.ends, place, end))
 
     # -- gates
 
@@ -253,14 +257,15 @@ class Delivery:
         return self._is_open(state, KeyEpoch(p, entry.generation), p)
 
     def _is_open(self, state: State, key_epoch: KeyEpoch, reader: int) -> bool:
-        before = self.lineage.previous(key_epoch)
+        before, sources = self.before[key_epoch]
         if before is not None and self.rules.recursive and not self._is_open(state, before, reader):
             return False
-        return all(self._is_done(state, source, reader) for source in self.lineage.predecessors(key_epoch))
+        return all(self._is_done(state, source, reader) for source in sources)
 
     def _is_done(self, state: State, key_epoch: KeyEpoch, reader: int) -> bool:
         p = key_epoch.partition
-        end = dict(state.ends).get(key_epoch, UNKNOWN)
+        place = self.place.get(key_epoch)
+        end = UNKNOWN if place is None else state.ends[place]
         if p != reader and (end == UNKNOWN or self._heard(state, p) < end):
             return False
         return not self.rules.recursive or self._is_open(state, key_epoch, reader)
@@ -305,8 +310,9 @@ class Delivery:
     def _product_gate(self, state: State) -> TopicGate:
         views = {p: PartitionView(self.lineage.generation, self._starts(p)) for p in self.partitions}
         gate = TopicGate(self.lineage, views)
-        for key_epoch, end in state.ends:
-            gate.note_end(key_epoch, end, leader_epoch=self.lineage.generation)
+        for key_epoch, end in zip(self.cut, state.ends, strict=True):
+            if end != UNKNOWN:
+                gate.note_end(key_epoch, end, leader_epoch=self.lineage.generation)
         for p in self.partitions:
             if state.committed[p] != UNKNOWN:
                 gate.note_committed(p, state.committed[p])

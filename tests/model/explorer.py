@@ -7,7 +7,6 @@ finished): a deadlock, or a livelock that fairness cannot end.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -59,49 +58,49 @@ class Outcome:
 
 def explore(model: Model[State], *, states_max: int = 2_000_000) -> Outcome:
     """Visit every reachable state. MemoryError above `states_max`: the instance is too large, nothing is known."""
-    start = model.initial()
-    came_from: dict[State, tuple[str, State] | None] = {start: None}
-    leads_here: dict[State, list[State]] = {}
-    finished: list[State] = []
-    waiting = deque([start])
+    states = [model.initial()]
+    numbers = {states[0]: 0}  # a state is hashed once for each step that leads to it: most of a search's cost
+    came_from: list[tuple[str, int]] = [("", 0)]
+    leads_here: list[list[int]] = [[]]
+    finished: list[int] = []
 
-    def story(state: State, *last: str) -> tuple[str, ...]:
+    def story(number: int, *last: str) -> tuple[str, ...]:
         told = list(reversed(last))
-        step = came_from[state]
-        while step is not None:
-            told.append(step[0])
-            step = came_from[step[1]]
+        while number:
+            action, number = came_from[number]
+            told.append(action)
         return tuple(reversed(told))
 
-    while waiting:
-        state = waiting.popleft()
+    for number, state in enumerate(states):  # which grows meanwhile
         reason = model.violation(state)
         if reason is not None:
-            return Outcome(len(came_from), reason, story(state))
+            return Outcome(len(states), reason, story(number))
         if model.finished(state):
-            finished.append(state)
+            finished.append(number)
         try:
             for action, after in model.steps(state):
-                leads_here.setdefault(after, []).append(state)
-                if after not in came_from:
-                    came_from[after] = (action, state)
-                    waiting.append(after)
+                reached = numbers.setdefault(after, len(states))
+                if reached == len(states):
+                    states.append(after)
+                    came_from.append((action, number))
+                    leads_here.append([])
+                leads_here[reached].append(number)
         except Forbidden as found:
-            return Outcome(len(came_from), str(found), story(state, found.action))
-        if len(came_from) > states_max:
+            return Outcome(len(states), str(found), story(number, found.action))
+        if len(states) > states_max:
             raise MemoryError(f"more than {states_max} states")
 
     hopeful = set(finished)
     while finished:
-        for state in leads_here.get(finished.pop(), ()):
-            if state not in hopeful:
-                hopeful.add(state)
-                finished.append(state)
-    if len(hopeful) < len(came_from):
-        hopeless = next(state for state in came_from if state not in hopeful)
-        share = f"{len(came_from) - len(hopeful)} of {len(came_from)} states cannot finish"
-        return Outcome(len(came_from), f"stuck: {share}", story(hopeless))
-    return Outcome(len(came_from))
+        for number in leads_here[finished.pop()]:
+            if number not in hopeful:
+                hopeful.add(number)
+                finished.append(number)
+    if len(hopeful) < len(states):
+        hopeless = next(number for number in range(len(states)) if number not in hopeful)
+        share = f"{len(states) - len(hopeful)} of {len(states)} states cannot finish"
+        return Outcome(len(states), f"stuck: {share}", story(hopeless))
+    return Outcome(len(states))
 
 
 def replaced(values: tuple[Item, ...], index: int, value: Item) -> tuple[Item, ...]:

@@ -111,6 +111,8 @@ class Production:
         self.lineage = Lineage(linear_hashing.base_of(counts[0]), list(enumerate(counts)))
         self.partitions = range(max(counts))
         self.last = len(counts) - 1
+        every = [one for p in self.partitions for one in self.lineage.key_epochs(p)]
+        self.cut = [(one, following) for one in every if (following := self.lineage.next(one)) is not None]
         self.precedes = functools.cache(self._precedes)
 
     def initial(self) -> State:
@@ -315,16 +317,17 @@ class Production:
 
     def _readers(self, state: State) -> Iterator[tuple[str, State]]:
         known = {key_epoch for key_epoch, _ in state.ends}
-        for p in self.partitions:
-            for key_epoch in self.lineage.key_epochs(p):
-                following = self.lineage.next(key_epoch)
-                if state.adopted[p] == ABSENT or key_epoch in known or following is None:
-                    continue
-                adopted = state.adopted[p] > key_epoch.generation
-                if not adopted and (self.rules.boundary == "strict" or state.planned < following.generation):
-                    continue
-                end = _end(state.logs[p], key_epoch) if adopted else len(state.logs[p])
-                yield f"{key_epoch} is said to end at {end}", state._replace(ends=(*state.ends, (key_epoch, end)))
+        for key_epoch, following in self.cut:
+            p = key_epoch.partition
+            if state.adopted[p] == ABSENT or key_epoch in known:
+                continue
+            adopted = state.adopted[p] > key_epoch.generation
+            if not adopted and (self.rules.boundary == "strict" or state.planned < following.generation):
+                continue
+            end = _end(state.logs[p], key_epoch) if adopted else len(state.logs[p])
+            # Sorted: the order in which they were asked for makes no difference.
+            told = tuple(sorted((*state.ends, (key_epoch, end))))
+            yield f"{key_epoch} is said to end at {end}", state._replace(ends=told)
 
     def _markers(self, state: State) -> Iterator[tuple[str, State]]:
         ended = len(state.batches) == len(self.load.hashes) and all(b.status == "settled" for b in state.batches)
