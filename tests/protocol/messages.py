@@ -15,6 +15,23 @@ from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 MESSAGES = [message for api in APIS for message in (api.request, api.response)]
 VERSIONS = [(message, version) for message in MESSAGES for version in range(api_of(message).last_version + 1)]
 
+
+def layout_versions(message: type[Any]) -> list[int]:
+    """The first version of each layout: until the next one, the fields, and so both codecs, are the same."""
+    api = api_of(message)
+    first: dict[Any, int] = {}
+    for version in range(api.last_version + 1):
+        first.setdefault((api.flexible(version), _layout(message, version)), version)
+    return list(first.values())
+
+
+def _layout(struct: type[Any] | None, version: int) -> Any:
+    fields = () if struct is None else fields_of(struct)
+    return tuple(
+        (one.name, one.may_be_null(version), _layout(one.struct, version)) for one in fields if one.exists(version)
+    )
+
+
 _INTEGERS = {
     Kind.INT8: (-(2**7), 2**7 - 1),
     Kind.INT16: (-(2**15), 2**15 - 1),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.protocol import codec, layout
+from anabranch.protocol import codec, compiler, layout
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
@@ -18,8 +18,8 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import api_of
 from anabranch.protocol.wire import ZERO_UUID, Kind, fields_of
-from tests.cases import for_each
-from tests.protocol.messages import MESSAGES, VERSIONS, as_received, as_sent, values_of
+from tests.cases import examples, for_each
+from tests.protocol.messages import MESSAGES, VERSIONS, as_received, as_sent, layout_versions, values_of
 
 UNKNOWN_TAGS = {7000: b"", 7001: b"\x01\x02\x03", 300_000: bytes(200)}
 
@@ -29,12 +29,12 @@ def name(value: Any) -> str | None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=name)
-@settings(max_examples=12)
+@settings(max_examples=examples(8, costly=24))
 @given(data=st.data())
-def test_generated_codec_equals_the_reference_at_every_version(message: type[Any], data: st.DataObject) -> None:
+def test_generated_codec_equals_the_reference_at_every_layout(message: type[Any], data: st.DataObject) -> None:
     value = data.draw(values_of(message))
     cut = data.draw(st.floats(0, 1, exclude_max=True))
-    for version in range(api_of(message).last_version + 1):
+    for version in layout_versions(message):
         sent = as_sent(value, version)
         wire = layout.encode(sent, version)
         assert codec.encode(sent, version) == wire
@@ -47,8 +47,16 @@ def test_generated_codec_equals_the_reference_at_every_version(message: type[Any
                 codec.decode(message, version, wire[: int(cut * len(wire))])
 
 
+@for_each(MESSAGES)
+def test_versions_of_one_layout_have_the_same_codec(message: type[Any]) -> None:
+    layouts = layout_versions(message)
+    for version in range(api_of(message).last_version + 1):
+        first = max(one for one in layouts if one <= version)
+        assert compiler.source_of(message, version) == compiler.source_of(message, first)
+
+
 @pytest.mark.parametrize("message", [m for m in MESSAGES if api_of(m).flexible_from is not None], ids=name)
-@settings(max_examples=6)
+@settings(max_examples=examples(4, costly=12))
 @given(data=st.data())
 def test_unknown_tags_are_skipped_in_every_struct(message: type[Any], data: st.DataObject) -> None:
     api = api_of(message)
