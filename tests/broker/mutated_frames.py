@@ -11,16 +11,22 @@ from anabranch.broker.dispatch.dispatcher import HANDLERS, HandlerRow
 from anabranch.broker.dispatch.request_context import version_range
 from anabranch.protocol import codec
 from tests.broker.serving import request_frame
+from tests.cases import examples
 from tests.protocol.messages import as_sent, values_of
 
 RULING = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "AlterPartition", "CreateTopics"}
 """Requests that change the cluster when they happen to be valid."""
 
 
-def fuzz(max_examples: int) -> settings:
+def fuzz(cases: int) -> settings:
+    """So many cases with `--costly`, else a third of them; the same ones every time."""
+    return exactly(examples(cases // 3, costly=cases))
+
+
+def exactly(cases: int) -> settings:
     """So many cases, the same ones every time."""
     return settings(
-        max_examples=max_examples,
+        max_examples=cases,
         deadline=None,
         database=None,
         derandomize=True,
@@ -72,7 +78,7 @@ def mutated_frames(count: int) -> list[bytes]:
     """So many of them, for tests that are no functions of one."""
     found: list[bytes] = []
 
-    @fuzz(count)
+    @exactly(count)
     @given(data=st.data())
     def collect(data: st.DataObject) -> None:
         found.append(mutated_frame(data))

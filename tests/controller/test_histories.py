@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from anabranch.controller.events import TimerFired
 from anabranch.controller.model import TopicPartition
+from tests.cases import examples
 from tests.controller.test_resize import expect_finished
 from tests.controller.world import Crash, Term, World, started
 
@@ -72,7 +73,7 @@ def catch_up(world: World, term: Term) -> None:
             term.join_isr(partition.partition)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(100, costly=500), deadline=None)
 @given(st.sampled_from([1, 3, 4, 6]), st.integers(1, 3), st.lists(OPERATIONS, max_size=14))
 def test_any_history_converges(initial: int, replication: int, history: list[tuple[str, Any]]) -> None:
     world, term = started(brokers=4, partitions=initial, replication=replication)

@@ -10,6 +10,7 @@ import pytest
 from anabranch.broker.replication.partition import Partition
 from anabranch.chaos.checkers.invariants import INVARIANTS
 from anabranch.clients.consumer.gate import TopicGate
+from tests.cases import examples
 from tests.sim import crash_points
 from tests.sim.command import Result, run_many
 from tests.sim.defects import DEFECTS, SCENARIO
@@ -17,7 +18,7 @@ from tests.sim.elsewhere import fingerprints_elsewhere
 from tests.sim.planted import catch, planted
 from tests.sim.resizing import silent
 
-SCHEDULES = 10
+SCHEDULES = examples(7, costly=10)
 """`make sim` runs a thousand."""
 AGAIN = 2
 
@@ -37,7 +38,7 @@ def test_schedules_of_resizes_have_no_violation(results: list[Result]) -> None:
             guilty[result.seed] = result.violations[:3]
     assert not guilty, "repeat with: make sim SCENARIO=resize SEED=n"
     assert silent(fired, SCHEDULES) == []
-    assert fired["resize: growth"] + fired["resize: shrink"] > 30
+    assert fired["resize: growth"] + fired["resize: shrink"] > 3 * SCHEDULES
     assert all(fired[f"judged: {one.name}"] >= SCHEDULES for one in INVARIANTS)
 
 

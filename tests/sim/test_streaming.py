@@ -110,7 +110,9 @@ def test_windows_close_once_with_all_their_records_through_crashes_and_resizes(s
     assert happened["windows closed"] > 100 and happened["keys moved"]
 
 
-@pytest.mark.parametrize("seed", [5, 11], ids=["short windows", "long windows"])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(5, id="short windows", marks=pytest.mark.costly), pytest.param(11, id="long windows")]
+)
 def test_joined_streams_have_each_pair_once_through_crashes_and_resizes(seed: int) -> None:
     """The second finds records that are not kept, indexed or removed, and stream time that does not move; the first
     finds forgotten stream time, and records that move by another hash than their key's."""
@@ -130,6 +132,7 @@ async def _not_at_all(manager: GlobalStateManager) -> None:
     """Fill no table before the tasks run."""
 
 
+@pytest.mark.costly
 def test_tasks_that_run_before_global_table_is_full_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GlobalStateManager, "start", _not_at_all)
     _, violations, _ = play(6, kind="global-tables")
@@ -150,6 +153,7 @@ def test_joins_by_foreign_keys_end_with_the_last_rows_through_crashes_and_resize
     assert happened["results"] > 50 and happened["resizes"] and happened["resizes of the table"]
 
 
+@pytest.mark.costly
 def test_responses_for_outdated_left_rows_that_are_used_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign_key_join, "hash_of", lambda value: None if value is None else bytes(HASH_BYTES))
     _, violations, _ = play(1, kind="foreign-joins")

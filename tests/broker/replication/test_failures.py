@@ -20,6 +20,7 @@ from tests.broker.replication.replica_cluster import (
     replica_cluster,
     until,
 )
+from tests.cases import costly
 
 STEPS = 60
 
@@ -93,7 +94,7 @@ class Failures:
         await until(lambda: leader.high_watermark == leader.log.log_end_offset)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(5), *costly(range(5, 12))])
 async def test_random_failures_lose_no_acknowledged_record(seed: int) -> None:
     async with replica_cluster(replica_lag_time_max_ms=100) as cluster:
         failures = Failures(cluster, seed)

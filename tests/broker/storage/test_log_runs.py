@@ -19,6 +19,7 @@ from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import opened
+from tests.cases import examples
 from tests.compiled_parts import is_compiled
 
 SETTINGS = (
@@ -132,7 +133,7 @@ def state_of(log: PartitionLog, files: FaultyFiles) -> Iterator[tuple[str, Any]]
 def test_batches_of_a_response_are_appended_as_one_by_one(settings: LogSettings, disk: str) -> None:
     writes = [0, 0]
     refused: set[ErrorCode | None] = set()
-    for seed in range(60):
+    for seed in range(examples(20, costly=60)):
         rng = random.Random(seed)
         leader = Leader(rng)
         disks = [FaultyFiles(MemoryFiles()) for _ in range(2)]

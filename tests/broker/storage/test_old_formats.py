@@ -109,7 +109,7 @@ def test_max_message_bytes_applies_to_single_messages() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_many_small_messages_are_refused_with_bounded_memory(codec: Compression) -> None:
     """Together they have the size of a batch; few of them are in memory at a time."""
-    records = b"".join(build_message(Message(0, 0, 0, -1, None, None)) for _ in range(100_000))
+    records = build_message(Message(0, 0, 0, -1, None, None)) * 100_000
     if codec:
         records = build_message(Message(99_999, 0, codec, -1, None, compress(codec, records)))
     settings = {"max_message_bytes": 100_000, "compression_type": "uncompressed"}

@@ -64,7 +64,7 @@ def test_change_in_similar_records_gives_same_result_as_reference(shape: str) ->
     while starts[-1] < len(content):
         size, start = decode_varint(content, starts[-1])
         starts.append(start + size)
-    for index in (0, 1, 62, 63, 64, 65, 100, 131):
+    for index in (0, 1, 63, 64, 131):
         start, end = starts[index], starts[index + 1]
         for position in {*range(start, min(start + 12, end)), *range(start, end, max(7, (end - start) // 9)), end - 1}:
             for byte in {content[position] ^ 1, content[position] ^ 0x80, content[position] + 2 & 255, 0, 255}:

@@ -37,6 +37,7 @@ from tests.broker.coordinators.streams_groups.world import (
     joined,
     subtopology,
 )
+from tests.cases import costly
 
 __all__ = ["driver"]
 
@@ -329,7 +330,7 @@ def test_tombstones_of_a_deleted_group_remove_its_state(driver: Driver) -> None:
 # --- random schedules --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(12), *costly(range(12, 40))])
 def test_random_histories_give_each_task_one_owner_and_settle(seed: int) -> None:
     rng = random.Random(seed)
     driver = Driver(settings=StreamsSettings(standbys=seed % 3), replays=False)
