@@ -111,6 +111,20 @@ def test_a_thousand_partitions_are_one_line_with_totals_for_each_topic(page: Pag
     page.see(".lane .node")
 
 
+def test_page_that_was_left_keeps_no_connection_and_is_live_when_it_returns(page: Page, lively: str) -> None:
+    """A browser keeps the pages that were left, and has six connections to a host."""
+    control = ControlClient(lively)
+    for _ in range(7):
+        page.open("topics")
+        page.driver.get("about:blank")
+    control.create_topic("meanwhile")
+    try:
+        page.driver.back()
+        page.see(".panel h2", "meanwhile")
+    finally:
+        control.ask("DELETE", "/v1/topics/meanwhile")
+
+
 def test_past_is_shown_and_left(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open()

@@ -165,6 +165,10 @@ export function connect() {
   };
 }
 
+// A page that a browser keeps for "back" would keep its connection, too: of six to a host.
+addEventListener("pagehide", () => source?.close());
+addEventListener("pageshow", (event) => event.persisted && connect());
+
 let wanted = null;
 let asking = false;
 
