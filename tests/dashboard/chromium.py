@@ -24,6 +24,18 @@ FLAGS: Final = (
     *("--hide-scrollbars", "--force-color-profile=srgb", "--lang=en"),
 )
 WAIT_S: Final = 60
+LOAD_S: Final = 30
+"""Less than a page waits that finds all six connections to its host taken."""
+SHOWN: Final = """
+    const words = (one) => (one.innerText ?? one.textContent).trim();
+    const seen = (one) =>
+        one.checkVisibility({opacityProperty: true, visibilityProperty: true}) && one.getClientRects().length > 0;
+    const all = (selector) => [...document.querySelectorAll(selector)].filter(seen);
+"""
+"""What a script can ask of the page: the elements that are displayed, and their text.
+
+WebDriver's own commands for this take a message and 16 KB of script for each element.
+"""
 REFUSED: Final = "the server responded with a status of 4"
 AXE: Final = Path(__file__).with_name("vendor") / "axe.min.js"
 
@@ -86,10 +98,8 @@ class Page:
 
     def see(self, selector: str, text: str = "") -> WebElement:
         """Wait for an element with this text."""
-        return self.until(
-            lambda: next((one for one in self.find(selector) if text in one.text and one.is_displayed()), None),
-            f"{selector} with {text!r}",
-        )
+        script = f"{SHOWN} return all(arguments[0]).find((one) => words(one).includes(arguments[1]))"
+        return self.until(lambda: self.driver.execute_script(script, selector, text), f"{selector} with {text!r}")
 
     def gone(self, selector: str) -> None:
         """Wait until it is there no more."""
@@ -97,14 +107,18 @@ class Page:
 
     def click(self, text: str, within: str = "body") -> None:
         """Click the button with this text or label."""
+        script = f"""{SHOWN}
+            const named = (one) => [words(one), one.getAttribute("aria-label")].includes(arguments[1]);
+            const found = all(arguments[0]).find((one) => !one.disabled && named(one));
+            found?.scrollIntoView({{block: "center"}});
+            return found;
+        """
 
         def press() -> bool:
-            for one in self.find(f"{within} button"):
-                if one.is_enabled() and text in (one.text, one.get_attribute("aria-label")):
-                    self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", one)
-                    one.click()
-                    return True
-            return False
+            one = self.driver.execute_script(script, f"{within} button", text)
+            if one is not None:
+                one.click()
+            return one is not None
 
         self.until(press, f"a button {text!r}")
 
@@ -183,6 +197,7 @@ def browser(*flags: str) -> Iterator[Page]:
         driver = webdriver.Chrome(options=options, service=Service(found(DRIVER)))
         try:
             driver.set_script_timeout(WAIT_S)
+            driver.set_page_load_timeout(LOAD_S)
             yield Page(driver)
         finally:
             driver.quit()
