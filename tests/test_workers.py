@@ -26,8 +26,8 @@ def test_others_go_by_themselves() -> None:
 
 
 def test_tests_that_share_a_cluster_go_by_their_file() -> None:
-    many = [f"tests/anabranch/cli/test_main.py::test_a[{number}]" for number in range(STRETCH + 1)]
-    assert set(units_of(many).values()) == {"tests/anabranch/cli/test_main.py"}
+    many = [f"tests/interop/test_old_clients.py::test_a[{number}]" for number in range(STRETCH + 1)]
+    assert set(units_of(many).values()) == {"tests/interop/test_old_clients.py"}
     assert group_of("tests/anabranch/cli/test_audit.py::test_x") == "one Spark"
 
 

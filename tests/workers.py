@@ -27,12 +27,12 @@ TOGETHER: Final = {
     "tests/chaos/test_marathon.py": "chaos",
     "tests/chaos/test_run.py": "chaos",
     "tests/sim/": "simulation",
+    "tests/anabranch/cli/": "one cluster for commands",
 }
 
 
 BY_FILE: Final = (
     "tests/anabranch/audit/test_follower.py",
-    "tests/anabranch/cli/",
     "tests/anabranch/control/front/test_launched_front.py",
     "tests/anabranch/control/test_bad_requests.py",
     "tests/anabranch/control/test_client.py",
@@ -46,9 +46,11 @@ BY_FILE: Final = (
     "tests/clients/streams/test_against_kafka_streams.py",
     "tests/clients/streams/test_against_topology_test_driver.py",
     "tests/contracts/test_error_codes.py",
+    "tests/documents/test_documents.py",
+    "tests/documents/test_questions.py",
     "tests/interop/",
 )
-"""The tests of one file share a cluster, which each worker would start for itself."""
+"""The tests of one file share a cluster or what they read, which each worker would make for itself."""
 STRETCH: Final = 25
 """A function with more tests than these is tried in stretches of as many."""
 

@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.documents.statements import statements
+
 LABEL: Final = re.compile(r"(?<![\w%./#`'\"<])([A-DFGHIKLR]\d{1,3}|E\d{1,2})(?![\w\"`.]*[\w\"`(=])")
 BRACKETED: Final = re.compile(r"\(((?:[A-IKLR]\d{1,3}(?:, | and | to |; )?)+)\)")
 MAYBE: Final = re.compile(r"\b[A-IKLR]\d|facts \d|eed 0|analysis|architecture")
+IN_COMMENT: Final = re.compile(rf"#.*(?:{MAYBE.pattern})")
 FOREIGN: Final = re.compile(r"\bfacts \d|\banalysis,? [A-Z§]?\d|\b[Ss]eed 0\d\d\b|\barchitecture D\d")
 """What pointed to documents that are not here."""
 
@@ -27,7 +30,8 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
     if not MAYBE.search(text):
         return  # to parse them all would take most of a minute
     if path.suffix == ".py":
-        yield from comments(text)
+        if IN_COMMENT.search(text):
+            yield from comments(text)
         yield from docstrings(text)
         yield from ((text.count("\n", 0, one.start()) + 1, one.group(1)) for one in BRACKETED.finditer(text))
     elif path.suffix == ".txt":
@@ -45,7 +49,7 @@ def comments(text: str) -> Iterator[tuple[int, str]]:
 
 def docstrings(text: str) -> Iterator[tuple[int, str]]:
     """Of modules, classes and functions, and what stands behind a field."""
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield from enumerate(node.value.value.splitlines(), node.lineno)
 

@@ -8,6 +8,7 @@ import re
 import sys
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,8 +38,7 @@ def page(how: str) -> str:
 def described(name: str, public: Any) -> Iterator[str]:
     """One name."""
     if not inspect.isclass(public):  # a value, with the docstring behind it
-        body = ast.parse(Path(sys.modules[type(public).__module__].__file__ or "").read_text()).body
-        yield from constants(name, body)
+        yield from constants(name, parsed(sys.modules[type(public).__module__].__file__ or "").body)
         return
     own = declaration(public)
     yield from quoted(signature(public, own), docstring(own))
@@ -70,8 +70,14 @@ def type_arguments(public: type[Any], owner: type[Any]) -> dict[str, str]:
 
 def declaration(owner: type[Any]) -> ast.ClassDef:
     """The class as it is written."""
-    tree = ast.parse(Path(sys.modules[owner.__module__].__file__ or "").read_text())
-    return next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == owner.__name__)
+    body = parsed(sys.modules[owner.__module__].__file__ or "").body
+    return next(node for node in body if isinstance(node, ast.ClassDef) and node.name == owner.__name__)
+
+
+@cache
+def parsed(path: str) -> ast.Module:
+    """A module as it is written. Many classes share one."""
+    return ast.parse(Path(path).read_text())
 
 
 def typed_bases(public: type[Any], own: ast.ClassDef) -> Iterator[ast.ClassDef]:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.statements import statements
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("broker", "controller", "protocol", "clients")
 FILES_MAX = 8
@@ -54,7 +56,7 @@ def _headlines() -> dict[str, dict[str, str]]:
             lines = found[str(path.relative_to(ROOT))] = {}
             tree = ast.parse(path.read_text())
             lines[""] = f"{path.stem} {_first_sentence(tree)}"
-            for node in ast.walk(tree):
+            for node in statements(tree):
                 if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                     lines[node.name] = f"{node.name} {_first_sentence(node)}"
     return found
