@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
+from anabranch.clients.producer import sender
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
@@ -61,6 +62,13 @@ async def sixty_without_a_key(producer: Producer, size_bytes: int) -> set[int]:
     return {stored.partition for stored in await asyncio.gather(*receipts)}
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer looks after its starved partitions more often than every 5 seconds."""
+    monkeypatch.setattr(sender, "STARVED_REFRESH_S", 0.3)
+
+
+@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("size_bytes", [10, 1000], ids=["one batch", "many batches"])
 async def test_keyless_records_go_to_ready_partitions(size_bytes: int) -> None:
     """Whether the producer starts before or after the follower stops."""
@@ -79,6 +87,7 @@ async def test_keyless_records_go_to_ready_partitions(size_bytes: int) -> None:
                 pass
 
 
+@pytest.mark.usefixtures("soon")
 async def test_keyless_records_wait_for_a_leader_if_no_partition_is_ready() -> None:
     async with starved_partition() as (cluster, admin, _):
         await cluster.stop_broker(3)
@@ -130,6 +139,7 @@ async def test_refusing_starved_partitions_keeps_buffer_bounded() -> None:
                 break
 
 
+@pytest.mark.usefixtures("soon")
 async def test_without_refusal_buffer_fills_and_blocks_every_send() -> None:
     async with starved_partition() as (cluster, _, producer):
         producer._config = replace(producer._config, max_block_ms=300)
