@@ -291,10 +291,11 @@ class World:
     def options(self) -> list[tuple[str, Any]]:
         """Everything that may happen next."""
         options: list[tuple[str, Any]] = [("transmit", self.transmit), ("wait", self.wait)]
-        if self.planned + 1 < len(self.counts) and self.planned == self.published and not self.behind():
+        behind = self.behind()
+        if self.planned + 1 < len(self.counts) and self.planned == self.published and not behind:
             options.append(("plan", self.plan))
-        options += [(f"take-up {p}", lambda p=p: self.take_up(p)) for p in self.behind()]
-        if self.published < self.planned and not self.behind():
+        options += [(f"take-up {p}", lambda p=p: self.take_up(p)) for p in behind]
+        if self.published < self.planned and not behind:
             options.append(("publish", self.publish))
         known = self.accumulator.topic(TOPIC).generation
         low = 0 if self.lagging else known
@@ -308,9 +309,12 @@ class World:
             options.append(("move leader", self.move_leader))
         return options
 
-    def weight(self, kind: str) -> float:
+    def weight(self, name: str) -> float:
         """Each run has its own habits, some things in it rare and others frequent: long shots come up that way."""
-        return self.weights.setdefault(kind, self.rng.choice((0.1, 1, 1, 4)))
+        known = self.weights.get(name)
+        if known is None:
+            known = self.weights[name] = self.weights.setdefault(name.split()[0], self.rng.choice((0.1, 1, 1, 4)))
+        return known
 
     def publish(self) -> None:
         self.published = self.planned
@@ -320,7 +324,7 @@ class World:
 
     def step(self) -> None:
         options = self.options()
-        ((name, act),) = self.rng.choices(options, [self.weight(name.split()[0]) for name, _ in options])
+        ((name, act),) = self.rng.choices(options, [self.weight(name) for name, _ in options])
         self.trace.append(name)
         act()
 
