@@ -34,15 +34,15 @@ from tests.clients.streams.world import World, counts, streams_world, until
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
 async def test_state_is_restored_from_disk_or_changelog(guarantee: str, tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
-        await world.feed(2000)
+        await world.feed(800)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
             await world.counted(one)
             assert one.restored == 0
-        await world.feed(1000)
+        await world.feed(400)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
             await world.counted(one)
             assert one.restored == 0, "what was on the disk was read again"
-        await world.feed(1000)
+        await world.feed(400)
         async with world.instance(counts(), "elsewhere", processing_guarantee=guarantee) as one:
             await world.counted(one)
             assert one.restored >= len(world.expected)
@@ -60,7 +60,7 @@ async def test_state_moves_with_its_keys_through_resizes(
             for count in (8, 3, 5):
                 before = one.moves.keys
                 await world.admin.create_partitions("in", count, allow_shrink=True)
-                await world.feed(1000)
+                await world.feed(400)
                 await world.counted(one)
                 if count == 8:
                     assert one.moves.held == len(world.expected)
@@ -80,7 +80,7 @@ async def test_state_moves_with_its_keys_below_the_odd_part_and_back(tmp_path: P
     widths = (3, 2, 1, 5)
     async with streams_world(tmp_path, topics=("out",)) as world:
         await world.topics("in", partitions=widths[0])
-        await world.feed(1000)
+        await world.feed(400)
         async with world.instance(counts()) as one:
             await world.counted(one)
             for before, after in pairwise(widths):
@@ -242,17 +242,17 @@ def running(one: Streams) -> int:
 
 async def test_standby_takes_over_without_restoring(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
-        await world.feed(1000)
+        await world.feed(400)
         async with world.instance(counts(), num_standby_replicas=1) as one:
             async with world.instance(counts(), "two", num_standby_replicas=1) as two:
                 await until(lambda: running(one) == running(two) == 2, "both have their share")
-                await world.feed(1000)
+                await world.feed(400)
                 await world.counted(one, two)
                 await until(lambda: copies(one, two), "the copies are complete")
             before = one.restored
             await until(lambda: running(one) == 4, "all runs here")
             assert one.restored == before, "a copy that was complete was read again"
-            await world.feed(1000)
+            await world.feed(400)
             await world.counted(one)
 
 
@@ -269,7 +269,7 @@ def copies(one: Streams, two: Streams) -> bool:
 
 async def test_failed_transaction_leaves_no_trace(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
-        await world.feed(1000)
+        await world.feed(400)
         async with world.instance(counts(), commit_interval_ms=200) as one:
             await world.counted(one)
             for _ in range(3):
@@ -400,7 +400,7 @@ async def test_failed_record_is_not_committed(tmp_path: Path) -> None:
 
     topology.stream("in").aggregate("counts", lambda: 0, add).to("out")
     async with streams_world(tmp_path) as world:
-        await world.feed(1000)
+        await world.feed(400)
         async with world.instance(topology, commit_interval_ms=5000) as one:
             with pytest.raises(
                 RecordFailed, match=r"in-\d at offset \d+, key b'key-\d+', cannot be processed: Zero"
