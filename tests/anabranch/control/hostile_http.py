@@ -10,6 +10,7 @@ used little processor time and still answers. After all: the log has no tracebac
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -27,6 +28,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from anabranch import Admin, NewTopic
 
 COMMAND: Final = (sys.executable, "-m", "anabranch.cli.main")
 TOKEN: Final = "secret"
@@ -293,6 +296,11 @@ def targets(folder: Path) -> Iterator[dict[str, Target]]:
         }
 
 
+async def _create(servers: str, *topics: str) -> None:
+    async with Admin(servers) as admin:
+        await admin.create_topics([NewTopic(name=topic, partitions=1) for topic in topics])
+
+
 @contextlib.contextmanager
 def application(folder: Path) -> Iterator[Target]:
     """The server of an instance of a Streams application, on a cluster without a control plane."""
@@ -300,8 +308,7 @@ def application(folder: Path) -> Iterator[Target]:
     file.write_text(APPLICATION)
     with process(folder, "its-cluster", "up", "--brokers", "1", "--port", "0") as (_, _, facts):
         servers = facts["bootstrap"]
-        for topic in ("views", "totals"):
-            subprocess.run([*COMMAND, "topics", "create", topic, "--bootstrap-servers", servers], check=True)
+        asyncio.run(_create(servers, "views", "totals"))
         where = ("--state-dir", str(folder / "state"), "--application-id", "app", "--bootstrap-servers", servers)
         with process(folder, "streams", "streams", f"{file}:topology", *where, *TOKEN_OPTIONS) as streams:
             yield _target(*streams)

@@ -22,14 +22,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Targe
         yield found
 
 
-@pytest.mark.parametrize("name", ["cluster", "proxy", "metrics"])
-def test_mutated_request_is_answered_or_refused(served: dict[str, Target], name: str) -> None:
-    assert run(served[name], CASES, seed=1) > CASES // 40, "some are answered, or nothing was tried"
+@pytest.mark.parametrize(("name", "cases"), [("cluster", CASES), ("proxy", CASES), ("metrics", CASES // 4)])
+def test_mutated_request_is_answered_or_refused(served: dict[str, Target], name: str, cases: int) -> None:
+    assert run(served[name], cases, seed=1) > cases // 40, "some are answered, or nothing was tried"
 
 
 def test_mutated_request_to_a_streams_instance_is_answered_or_refused(tmp_path: Path) -> None:
     with application(tmp_path) as target:
-        assert run(target, 3 * CASES, seed=1) > CASES // 4
+        assert run(target, 2 * CASES, seed=1) > CASES // 6
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
 SESSION_MS = 6000
 WAIT_S = 60.0
+LOOK_S = 0.05
+"""Between two looks: three processes answer each of them."""
 
 
 @dataclass
@@ -77,11 +79,12 @@ def producing(up: Up) -> Iterator[None]:
     assert stored
 
 
-def until(reached: Callable[[], bool], describe: Callable[[], object] = tuple) -> None:
+def until(reached: Callable[[], object], describe: Callable[[], object] = tuple) -> None:
     """Look until something is so, which no wait of the control plane is about; `describe` explains a failure."""
     deadline_s = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < deadline_s, describe()
+        time.sleep(LOOK_S)
 
 
 def restart(up: Up) -> None:
@@ -118,9 +121,8 @@ def test_controller_that_dies_at_a_step_is_one_hit_and_another_finishes(up: Up) 
 def test_leader_that_a_rule_freezes_goes_on_when_the_rule_is_released(up: Up) -> None:
     with up.control.faults(api="Produce", topic="t", node="freeze", times=1) as rule, producing(up):
         rule.wait_hit()
-        while not (frozen := up.frozen()):  # the decision reaches the node a moment later
-            pass
-        assert len(frozen) == 1
+        until(up.frozen)  # the decision reaches the node a moment later
+        assert len(up.frozen()) == 1
         rule.release()
         assert up.frozen() == []
     up.control.wait_for(topic="t", isr="2+", timeout_s=60)
@@ -132,8 +134,7 @@ def test_session_that_expires_gives_the_node_a_new_broker_epoch(up: Up) -> None:
 
     before = epoch()
     up.control.nodes[1].expire_session()
-    while epoch() == before:
-        pass
+    until(lambda: epoch() != before)
     up.control.wait_for(topic="t", isr="2+", timeout_s=60)
 
 
