@@ -131,8 +131,15 @@ async def test_proxy_and_control_plane_on_an_ipv6_host_show_addresses_in_bracket
 
 
 @ipv6
-@pytest.mark.parametrize("kind", ["built-in", pytest.param("local", marks=pytest.mark.zookeeper)])
-@pytest.mark.parametrize("host", ["::1", "::"])
+@pytest.mark.parametrize(
+    ("host", "kind"),
+    [
+        ("::1", "built-in"),
+        pytest.param("::", "built-in", marks=pytest.mark.costly),
+        pytest.param("::1", "local", marks=[pytest.mark.zookeeper, pytest.mark.costly]),
+        pytest.param("::", "local", marks=pytest.mark.zookeeper),
+    ],
+)
 async def test_zookeeper_on_an_ipv6_host_prints_an_address_that_nodes_reach(host: str, kind: str) -> None:
     if kind == "local" and (reason := why_unavailable()) is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
