@@ -22,7 +22,7 @@ HEADLINE = "last exchanges of clients and brokers"
 
 
 @pytest.mark.skipif(is_compiled("anabranch.protocol.connection"), reason="compiled methods cannot be replaced")
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.costly), "1"])
 def test_failing_test_prints_the_exchanges_of_its_topics_and_groups(workers: str) -> None:
     command = [sys.executable, "-m", "pytest", str(PLANTED), "-q", "-n", workers, "-p", "no:cacheprovider"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
