@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.running import PYTEST
+
 ROOT: Final = Path(__file__).parents[1]
 DEADLINE_S: Final = 600
 GREET: Final = """\
@@ -144,7 +146,7 @@ def first_record(walk: Walk, running: Running) -> None:
 def first_failing_test(walk: Walk, _: Running) -> None:
     """A test fails, and its report names the rule and what the client was not answered, in less than 40 lines."""
     (walk.directory / "test_orders.py").write_text(FAILING)
-    said = walk.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py", status=1)
+    said = walk.run("python", *PYTEST[1:], "test_orders.py", status=1)
     expect(said, r"assert 1 == 0", r"rule-1 .*Produce", r"Produce")
     shown = said[said.index("assert 1 == 0") :].splitlines()
     lines = sum(not CLIENT_LOG.match(line) for line in shown)

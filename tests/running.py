@@ -6,7 +6,13 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+PYTEST: Final = (
+    *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+    *("-p", "no:hypothesispytest", "-p", "no:anyio"),  # half of the time in which pytest starts
+)
+"""Runs the tests of another project."""
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from typing import Final, Self
 
 from tests.documents.blocks import Block, Command
 from tests.documents.made import ROOT
+from tests.running import PYTEST
 
 PORTS: Final = (*range(9092, 9097), *range(19092, 19097), 9190, 9300, 9464, 2181)
 """The ports that pages name. Each is replaced by a free one, neighbours by neighbours."""
@@ -248,7 +249,7 @@ class Session:
         names = [one.file or f"test_{one.line}.py" for one in tests]
         for name, block in zip(names, tests, strict=True):
             (self.directory / name).write_text(self.real(block.code))
-        words = [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--strict-markers", *names]
+        words = [*PYTEST, "-ra", "--strict-markers", *names]
         done = subprocess.run(
             words, cwd=self.directory, env=self._environment, capture_output=True, text=True, check=False
         )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.documents.blocks import blocks
 from tests.documents.made import ROOT
+from tests.running import PYTEST
 
 
 def run_pytest(directory: Path, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        [*PYTEST, *words],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,

@@ -6,10 +6,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.running import PYTEST
 
 THEIR_INI = """\
 [pytest]
@@ -396,9 +397,9 @@ def test_tests_of_processes_are_skipped_loudly_without_their_libraries(tmp_path:
 
 def run(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        [*PYTEST, *words],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), **environment},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src"), **environment},
         capture_output=True,
         text=True,
         check=False,
