@@ -98,7 +98,7 @@ class Up:
     """`anabranch up --processes` on a directory, and what is asked of it by other processes."""
 
     def __init__(self, directory: Path, zookeeper: str) -> None:
-        command = [*ANABRANCH, "up", "--brokers", "3", "--port", "0", "--data-dir", str(directory)]
+        command = [*ANABRANCH, "up", "--brokers", "2", "--port", "0", "--data-dir", str(directory)]
         command += ["--processes", "--zookeeper", zookeeper, "--log-level", "error"]
         self.directory = directory
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -146,7 +146,7 @@ def test_process_cluster_survives_kills_and_restarts_with_its_data(tmp_path: Pat
 
     async def create(up: Up) -> None:
         async with Admin(up.servers) as admin:
-            await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=3)])
+            await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=2)])
 
     def run(work: Coroutine[Any, Any, Any]) -> Any:
         async def bounded() -> Any:
