@@ -250,6 +250,6 @@ def duration_ms(text: str) -> int:
     """Parse the duration of `by_duration:PT1H30M`, in ms. Raises ConfigError."""
     found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
     if found is None or not any(found.groups()):
-        raise ConfigError(f"{RESET}={text!r} must be latest, earliest or such as by_duration:P1DT2H30M")
+        raise ConfigError(f"{RESET}={text!r} must be latest, earliest or a duration such as by_duration:P1DT2H30M")
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)

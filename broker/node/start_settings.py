@@ -63,7 +63,7 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
     if len(ids) > 1:
         raise ConfigError("broker.id and node.id are the same property: set one of them")
     if changed.node_id < 0:
-        raise ConfigError(f"broker.id={changed.node_id}: the id of a node must be an integer from 0 on")
+        raise ConfigError(f"broker.id={changed.node_id}: the id of a node must be an integer of at least 0")
     return dataclasses.replace(changed, given={name: text for name, text in changed.given.items() if name not in IDS})
 
 

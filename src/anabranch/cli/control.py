@@ -174,7 +174,7 @@ def session(control: ControlClient, what: str, node: int, delay: str | None) -> 
     """
     if (what == "delay") != (delay is not None):
         raise click.UsageError(
-            "`delay` needs a span of time, such as 200ms" if delay is None else f"{what} has no span"
+            "`delay` needs a duration, such as 200ms" if delay is None else f"{what} takes no duration"
         )
     control.ask("POST", f"/v1/nodes/{node}/session/{what}", None if delay is None else {"delay": delay})
     click.echo(f"{what}: done for node {node}")

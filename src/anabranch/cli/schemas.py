@@ -121,7 +121,7 @@ def _serializer(registry: str | None, topic: str, side: str, kind: str, schema: 
         try:
             stored: bytes = serializer(content, context)
         except SchemaRegistryError as error:
-            raise click.ClickException(f"the registry refuses: {error}") from None
+            raise click.ClickException(f"the schema registry refused the schema: {error}") from None
         except (SerializationError, *VALUE_ERRORS) as error:
             raise ValueError(f"the {side} does not fit its schema: {error or type(error).__name__}") from None
         except Exception as error:
@@ -177,7 +177,7 @@ def deserializer(registry: str | None, serdes: Mapping[str, str]) -> Callable[[C
         except (SchemaRegistryError, SerializationError, EOFError, *VALUE_ERRORS) as error:
             place = f"{record.topic}-{record.partition}@{record.offset}"
             raise click.ClickException(
-                f"the {side} of {place} is not {serdes[side]} of this registry: {error}"
+                f"the {side} of {place} is not {serdes[side]} with a schema of this registry: {error}"
             ) from None
         except Exception as error:
             raise _unreachable(registry, error) from None

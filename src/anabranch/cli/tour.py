@@ -54,7 +54,7 @@ def command(story: str | None, every: bool, wait: bool, own: bool, url: str, tok
     if own and not from_context:
         raise click.UsageError("write --own or --control, not both")
     if from_context and url != CONTROL_DEFAULT and not own:
-        click.echo(f"on the cluster of the current context, {url}; --own plays on another", err=True)
+        click.echo(f"on the cluster of the current context, {url}; --own starts a new cluster instead", err=True)
     is_remote = url != CONTROL_DEFAULT or not from_context
     with _client(url, token, ca_file) if is_remote and not own else _own_cluster() as control:
         stories = {one["story"]: one for one in control.tour.stories}
@@ -68,7 +68,7 @@ def command(story: str | None, every: bool, wait: bool, own: bool, url: str, tok
         console = Console()
         held = [_tell(console, control, stories[one], wait=wait) for one in (stories if every else [str(story)])]
     if not all(held):
-        raise click.ClickException("a claim of a story was false")
+        raise click.ClickException("a claim of a story failed")
 
 
 def _client(url: str, token: str, ca_file: str) -> contextlib.AbstractContextManager[ControlClient]:

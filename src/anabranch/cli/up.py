@@ -244,7 +244,7 @@ def refuse_too_high_ports(port: int, brokers: int, option: str = "--port") -> No
     """Raise UsageError if a broker's port would exceed 65535."""
     if port and not 0 < port <= 65536 - brokers:
         raise click.UsageError(
-            f"{option} {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
+            f"{option} {port} leaves too few ports for {brokers} brokers; write a port up to {65536 - brokers}"
         )
 
 
@@ -266,7 +266,7 @@ def check_processes(processes: bool, zookeeper: str | None, metrics_port: int | 
             raise click.UsageError("--zookeeper needs --processes; otherwise an in-memory ZooKeeper is used")
         return
     if metrics_port == 0:
-        raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
+        raise click.UsageError("--metrics-port 0 is not possible with --processes: write the port of the first broker")
     for name, given in options.items():
         if given:
             raise click.UsageError(f"--{name} needs a cluster in one process{INSTEAD.get(name, '')}")

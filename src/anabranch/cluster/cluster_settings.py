@@ -1,4 +1,4 @@
-"""The settings of the brokers of a cluster in one process: from its arguments, then with the ports that it has.
+"""The settings of the brokers of a cluster in one process: from its arguments, then with the ports that were bound.
 
 Brokers listen on consecutive ports, or on those that the system chooses at their first start; they keep them later.
 """
@@ -62,12 +62,12 @@ class ClusterSettings:
     ) -> Self:
         """Return those of a cluster's arguments (`Cluster`). Raises ConfigError."""
         if not isinstance(brokers, int) or isinstance(brokers, bool) or brokers < 1:
-            raise ConfigError(f"brokers is a number from 1 on, not {brokers!r}")
+            raise ConfigError(f"brokers must be a number of at least 1, not {brokers!r}")
         refuse_twice(properties, OPTIONS)
         named = {"listeners": ",".join(listeners)} if listeners else {}
         if advertised_port:
             if listeners or not advertised_host:
-                raise ConfigError("an advertised port goes with an advertised host, and with host and port alone")
+                raise ConfigError("an advertised port needs an advertised host, and excludes listeners")
             named = mapped_listeners(host, port, advertised_host, advertised_port)
         defaults = dataclasses.replace(
             _small_cluster(brokers),

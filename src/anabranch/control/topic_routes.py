@@ -278,7 +278,7 @@ def number_of(words: Mapping[str, str], word: str, absent: int = -1) -> int:
     if not given and absent >= 0:
         return absent
     if not given.isdecimal() or len(given) > DIGITS_MAX:
-        raise ValueError(f"{word} is a number from 0 on, not {given[:80]!r}")
+        raise ValueError(f"{word} must be a number of at least 0, not {given[:80]!r}")
     return int(given)
 
 

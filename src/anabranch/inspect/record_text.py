@@ -162,5 +162,5 @@ def _number(record: dict[str, Any], field: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{field} is a number from 0 on, not {value!r}")
+        raise ValueError(f"{field} must be a number of at least 0, not {value!r}")
     return value

@@ -180,4 +180,4 @@ def _check(brokers: int, journal: int, kafka: str, properties: Mapping[str, str]
 
 def _check_number(name: str, value: object, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise CannotStart(f"{name} is a number from {least} on, not {value!r}")
+        raise CannotStart(f"{name} must be a number of at least {least}, not {value!r}")

@@ -44,8 +44,8 @@ def test_errors_are_explained(url: str, anabranch: Command) -> None:
         (("wait", "topic=nowhere", "--timeout", "0"), 1, "after 0 s there is no topic nowhere"),
         (("wait", "topics=a"), 1, "unknown conditions topics"),
         (("wait", "topic"), 2, "a condition is NAME=VALUE"),
-        (("session", "delay", "1"), 2, "`delay` needs a span of time, such as 200ms"),
-        (("session", "resume", "1", "200ms"), 2, "resume has no span"),
+        (("session", "delay", "1"), 2, "`delay` needs a duration, such as 200ms"),
+        (("session", "resume", "1", "200ms"), 2, "resume takes no duration"),
         (("session", "delay", "1", "2m"), 1, "the delay is 1ms to 60s, not 2m"),
         (("session", "resume", "1"), 1, "node 1 is not cut off from ZooKeeper, and nothing delays it"),
     ]:

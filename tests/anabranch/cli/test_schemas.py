@@ -135,7 +135,8 @@ def test_bytes_without_schema_and_missing_schema_are_named(servers: str, registr
     plain = CliRunner().invoke(cli, ["produce", "plain", "LH400", "--bootstrap-server", servers])
     assert plain.exit_code == 0, plain.output
     read = consume(servers, registry[0], "plain", "-s", "value=avro")
-    assert read.exit_code == 1 and "the value of plain-0@0 is not avro of this registry" in read.output, read.output
+    assert read.exit_code == 1, read.output
+    assert "the value of plain-0@0 is not avro with a schema of this registry" in read.output
     made = produce(servers, registry[0], "no-schema", "-s", "value=avro", "1")
     assert made.exit_code == 1 and "no-schema-value" in made.output, made.output
 

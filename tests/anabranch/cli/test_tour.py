@@ -24,7 +24,7 @@ def test_tour_runs_on_its_own_cluster_without_the_token_of_the_environment(monke
     [
         ([], "anabranch tour STORY runs one"),
         (["nothing"], "there is no story nothing; there are one"),
-        (["one", "--no-wait"], "a claim of a story was false"),
+        (["one", "--no-wait"], "a claim of a story failed"),
     ],
 )
 def test_tour_output_has_steps_and_errors(words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,5 +46,5 @@ async def test_ports_follow_the_first_on_both_sides() -> None:
     [{"advertised_port": 443}, {"advertised_port": 443, "advertised_host": "h", "listeners": ["A://127.0.0.1:1"]}],
 )
 def test_mapped_port_without_host_or_with_several_listeners_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="an advertised port goes with an advertised host"):
+    with pytest.raises(ConfigError, match="an advertised port needs an advertised host"):
         Cluster(1, **wrong)  # type: ignore[arg-type]

@@ -102,14 +102,14 @@ def test_addresses_of_an_unknown_listener_are_none() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"brokers": 0}, "brokers is a number from 1 on, not 0"),
-        ({"brokers": True}, "brokers is a number from 1 on, not True"),
+        ({"brokers": 0}, "brokers must be a number of at least 1, not 0"),
+        ({"brokers": True}, "brokers must be a number of at least 1, not True"),
         ({"properties": {"log.dirs": "/data"}}, "--data-dir"),
         ({"host": "0.0.0.0"}, "clients cannot connect to 0.0.0.0: write --advertise HOST"),
-        ({"advertised_port": 9000}, "an advertised port goes with an advertised host"),
+        ({"advertised_port": 9000}, "an advertised port needs an advertised host"),
         (
             {"advertised_port": 9000, "advertised_host": "h", "listeners": ("PLAINTEXT://:1",)},
-            "with host and port alone",
+            "and excludes listeners",
         ),
     ],
 )

@@ -336,7 +336,7 @@ async def test_cluster_with_a_directory_can_be_restarted(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("brokers", [0, -1, "3", True])
 def test_number_of_brokers_that_no_cluster_has_is_refused(brokers: object) -> None:
-    with pytest.raises(ConfigError, match="brokers is a number from 1 on, not "):
+    with pytest.raises(ConfigError, match="brokers must be a number of at least 1, not "):
         Cluster(brokers)  # type: ignore[arg-type]
 
 

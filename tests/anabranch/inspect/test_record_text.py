@@ -58,9 +58,9 @@ def test_json_line_is_parsed_to_record(line: str, record: LineRecord) -> None:
         ('{"headers": 1}', "headers are"),
         ('{"headers": [["a"]]}', "a header is"),
         ('{"headers": [[1, "a"]]}', "a header is"),
-        ('{"partition": -1}', "partition is a number"),
-        ('{"partition": true}', "partition is a number"),
-        ('{"timestamp": "now"}', "timestamp is a number"),
+        ('{"partition": -1}', "partition must be a number"),
+        ('{"partition": true}', "partition must be a number"),
+        ('{"timestamp": "now"}', "timestamp must be a number"),
     ],
 )
 def test_malformed_line_is_refused_with_reason(line: str, reason: str) -> None:

@@ -76,10 +76,10 @@ def test_killed_process_is_reported_and_replaced() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"brokers": 0}, "brokers is a number from 1 on, not 0"),
-        ({"brokers": "3"}, "brokers is a number from 1 on, not '3'"),
+        ({"brokers": 0}, "brokers must be a number of at least 1, not 0"),
+        ({"brokers": "3"}, "brokers must be a number of at least 1, not '3'"),
         ({"brokers": True}, "not True"),
-        ({"journal": -1}, "journal is a number from 0 on, not -1"),
+        ({"journal": -1}, "journal must be a number of at least 0, not -1"),
         ({"listeners": "PLAINTEXT://127.0.0.1:0"}, "listeners must be a list"),
         ({"kafka": 4.1}, "kafka is a string, such as '4.1', not 4.1"),
         ({"properties": {"num.partitions": 4}}, "num.partitions is a string, such as '4', not 4"),
