@@ -1,4 +1,4 @@
-"""The judgement of a run on real processes: by the checkers with data here, by members' own records, and by the judge.
+"""The judgement of a run on real processes: by the checkers that have data, by members' own logs, and by the judge.
 
 Records that were stored in or after the first generation with fewer partitions are not held against the order of other
 projects' members: a merge breaks it for them.

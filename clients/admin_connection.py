@@ -1,4 +1,4 @@
-"""`AdminConnection`: the connections of an `Admin`, and what waits for the cluster's metadata."""
+"""`AdminConnection`: the connections of an `Admin`, and its waits for metadata of the cluster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The task of a step: what a function of an application may ask of it, and what it handles.
+"""The task of a step: the interface for functions of an application, and the record in processing.
 
-A step is bound once for each task, with a `Context`, and with a `Handler` that hands records on to the next steps.
+A step is bound once for each task, with a `Context`, and with a `Handler` that forwards records to the next steps.
 `Task` implements all of it. Pure; source: ProcessorContext of Kafka Streams.
 """
 
@@ -20,7 +20,7 @@ Timed = TypeVar("Timed", bound=TimedStore)
 
 
 class Handler(Protocol):
-    """A function that handles a record: `forward(key, value)` hands it on to the next steps."""
+    """A function that handles a record: `forward(key, value)` passes it to the next steps."""
 
     def __call__(self, key: Any, value: Any, /) -> None:
         """Handle a record: its key, as bytes, `Windowed` or None, and its decoded value."""

@@ -1,4 +1,4 @@
-"""A global table of a topology: every instance has the whole of it, whatever its tasks are.
+"""A global table of a topology: every instance has all of its rows, whatever its tasks are.
 
 `Stream.join_global` looks rows up in it. `global_store` keeps the rows, and `global_state_manager` reads them. Pure;
 source: GlobalKTable of Kafka Streams.

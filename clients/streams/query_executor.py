@@ -301,7 +301,7 @@ def _row(part: Subtopology, store: str, key: bytes, row: bytes, value: Serde) ->
     if window is not None or store in part.timestamped:
         timestamp_ms, row = int(_TIME.unpack_from(row)[0]), row[_TIME.size :]
         if isinstance(windows, SlidingWindows) and timestamp_ms < 0:
-            timestamp_ms = ~timestamp_ms  # its result has been handed on (`sliding_window_store`)
+            timestamp_ms = ~timestamp_ms  # its result was forwarded (`sliding_window_store`)
     try:
         return QueryRow(key if window is None else window.key, value.decode(row), timestamp_ms, window)
     except Exception as error:

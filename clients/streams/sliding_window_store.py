@@ -1,7 +1,7 @@
 """The sliding windows of one step in one task: found by key and start, and kept for a while after they have closed.
 
 A window that has closed changes no more, but open windows are made of it (`sliding_aggregation`). So it is removed when
-stream time is past `SlidingWindows.kept_until_ms`. If results are handed on when windows close, a window whose result
+stream time is past `SlidingWindows.kept_until_ms`. If results are forwarded when windows close, a window whose result
 has been is marked: its timestamp is written as the complement, which is negative. So a window that comes from a lagging
 partition, and is closed by the stream time here, still has its result, and no window has a second one.
 """
@@ -66,7 +66,7 @@ class SlidingWindowStore(WindowStore):
     def take_closed(self) -> tuple[Windowed, bytes, int] | None:
         """Return the first window that has closed, with its value and timestamp; None if none has.
 
-        If results are handed on when windows close, it is returned then, and removed later. Otherwise both is later.
+        If results are forwarded when windows close, it is returned then and removed later. Otherwise both happen later.
         """
         while self._closing and self._closing[0][0] <= self.stream_time_ms:
             entry = heapq.heappop(self._closing)

@@ -55,7 +55,7 @@ class StatelessStream(Generic[Result]):
     def merge(self, *others: Result) -> Result:
         """Join the records of several streams into one, each as it comes.
 
-        A task reads all of their topics. So the topics are keyed alike, have as many partitions, and are resized alike.
+        One task reads all of their topics. The topics need the same keys and partition counts, and the same resizes.
 
         Args:
             *others: Streams of the same topology.

@@ -93,7 +93,7 @@ class Stream(StatelessStream["Stream"]):
     def cogroup(self, add: Add) -> CogroupedStream:
         """Begin to sum up the records of several streams in one aggregate per key.
 
-        A task reads all of their topics. So the topics are keyed alike, have as many partitions, and are resized alike.
+        One task reads all of their topics. The topics need the same keys and partition counts, and the same resizes.
 
         Args:
             add: Is given key, value and aggregate for each record of this stream, and returns the new aggregate; None
@@ -115,19 +115,19 @@ class Stream(StatelessStream["Stream"]):
 
         Args:
             windows: `TimeWindows`, `SlidingWindows` or `SessionWindows`.
-            emit: Whether every change of a window is handed on, or its result once, when it has closed.
+            emit: Whether every change of a window is forwarded, or its result once, when it has closed.
             late: A topic for records that are left out, once each, with their key, value, timestamp and headers.
 
         Returns:
-            What `aggregate`, `count` and `reduce` are called on.
+            A stream with the methods `aggregate`, `count` and `reduce`.
         """
         return WindowedStream(self._with_windowed_keys, windows, emit, late)
 
     def join(self, table: Table, joined: Callable[[Any, Any], Any], *, left: bool = False) -> Stream:
         """Join each record with the row that a table has for its key when the record is processed.
 
-        Records without a value are left out, as in Kafka Streams. Both are read by the same task. So their topics are
-        keyed alike, have as many partitions, and are resized alike.
+        Records without a value are left out, as in Kafka Streams. One task reads both. Their topics need
+        the same keys and partition counts, and the same resizes.
 
         Args:
             table: Where rows are looked up.
@@ -154,8 +154,8 @@ class Stream(StatelessStream["Stream"]):
     ) -> Stream:
         """Join each record with any row that a global table has when the record is processed.
 
-        Every instance has the whole table, so topics need not be keyed alike, nor have as many partitions. A change of
-        the table hands on nothing. Records without a value are left out, as in Kafka Streams.
+        Every instance has the whole table, so the topics may have different keys and partition counts. A change of the
+        table causes no output. Records without a value are left out, as in Kafka Streams.
 
         Args:
             table: Where rows are looked up.
@@ -191,10 +191,10 @@ class Stream(StatelessStream["Stream"]):
         """Join each record with those of another stream that have its key and a timestamp near its own.
 
         Every pair is joined once, when the later record of the two is processed. Its result has the higher timestamp.
-        Records without a value are left out. Records that nothing is joined with are handed on when stream time, the
-        highest timestamp of both streams' records here, has passed their window and the grace period, and a record
-        comes. Kept records and stream time are state. Both streams are read by the same task. So their topics are keyed
-        alike, have as many partitions, and are resized alike.
+        Records without a value are left out. A record without a match is forwarded at the first record after stream
+        time, the highest timestamp of both streams' records here, has passed its window and the grace period. Kept
+        records and stream time are state. One task reads both streams. Their topics need the same keys and partition
+        counts, and the same resizes.
 
         Args:
             other: A stream of the same topology, the right side.
@@ -231,13 +231,13 @@ class Stream(StatelessStream["Stream"]):
         whose timestamp reaches it, before the next one. A timer of wall-clock time is due within the commit interval.
 
         Args:
-            step: Is given the task's context, key, value, and a function that hands a key and a value on.
+            step: Is given the task's context, key, value, and a function that forwards a key and a value.
             stores: The names of the stores that the step uses, by `context.store(name)`. Their keys should be those of
                 the records: a resize moves the entries of a store by the hash of their keys.
             timers: The timers that the step sets, by `context.timers(name).set(key, due_ms)`, with the same keys.
 
         Returns:
-            What the step and its timers hand on.
+            The records that the step and its timers forward.
         """
         return self._then(stream_steps.processing(step, stores, timers))
 
@@ -326,9 +326,9 @@ class Table(Stream):
     ) -> Table:
         """Join each row with the row of another table that its value names, into a table of the results.
 
-        A change of either table changes the results, of a row of the other table those of all rows that name it. The
-        topics need not be keyed alike, nor have as many partitions, and each can be resized alone: both tables are
-        copied through topics of the application's own.
+        A change of a row changes its result; a change of a row of the other table changes the results of all rows that
+        name it. The topics may have different keys and partition counts, and each can be resized alone: both tables are
+        copied through internal topics of the application.
 
         Args:
             other: A table of the same topology, the right side; also this one.
@@ -402,10 +402,10 @@ class CogroupedStream:
 
         Args:
             windows: `TimeWindows`, `SlidingWindows` or `SessionWindows`.
-            emit: Whether every change of a window is handed on, or its result once, when it has closed.
+            emit: Whether every change of a window is forwarded, or its result once, when it has closed.
 
         Returns:
-            What `aggregate` is called on.
+            A stream with the method `aggregate`.
         """
         together = self._together(passes_none=not isinstance(windows, SlidingWindows))
         return WindowedCogroupedStream(together.windowed_by(windows, emit=emit), self._add)

@@ -1,7 +1,7 @@
 """The join of two streams within a window of time, in one task.
 
 Each record is joined with the records of its key that the other side has had, and is kept for those that come. A result
-has the higher timestamp of the two. A left join hands on records of the left side that are joined with none, with None
+has the higher timestamp of the two. A left join forwards records of the left side without a match, with None
 in place of the other value, when their windows have closed; an outer join those of both sides. A record without a key
 is joined with none at once; one without a value is left out.
 

@@ -1,4 +1,4 @@
-"""What the two sides of a foreign-key join send each other, as bytes.
+"""The messages between the two sides of a foreign-key join, as bytes.
 
     a subscription  a left row asks the task of its foreign key for the right row, now and whenever that changes
     a response      the right row for a left row, or that there is none
@@ -56,7 +56,7 @@ class SubscriptionResponseWrapper(NamedTuple):
     row: bytes | None
     """The value of the right row; None if there is none."""
     only_if_result: bool = False
-    """Whether nothing is handed on without a row, unless there is a result to delete."""
+    """Whether nothing is forwarded without a row, unless there is a result to delete."""
 
 
 def hash_of(value: bytes | None) -> bytes | None:

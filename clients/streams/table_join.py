@@ -2,7 +2,7 @@
 
 When a row of one side changes, its result is computed with the row that the other side has then, and kept. A left join
 has a result for each row of the left side, an outer join for each row of either. A result has the higher timestamp of
-its two rows. A row that is deleted deletes its result: that is handed on also if there was none, unless both sides lack
+its two rows. A row that is deleted deletes its result: that is forwarded also if there was none, unless both sides lack
 the key in a left or outer join.
 
 Whether a side has lacked the key is said by its change, which has the value before. The store of the results cannot say

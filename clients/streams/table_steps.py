@@ -1,6 +1,6 @@
 """The steps that make a table in one task: they keep the latest value of each key in a store, with its timestamp.
 
-They hand on changes: the new value with the one before, by which a join of tables decides whether there was a row.
+They forward changes: the new value with the one before, by which a join of tables decides whether there was a row.
 
     a source      keeps each record of a topic as the row of its key
     an aggregate  sums up the records of a key; the row has the highest timestamp of them

@@ -47,7 +47,7 @@ class Node:
     """The windows of a store that keeps an aggregate per window."""
     joins: bool = False
     is_table: bool = False
-    """Whether it hands on changes of a table (`Change`); steps that do not take them get the new values."""
+    """Whether it forwards changes of a table (`Change`); steps that do not take them get the new values."""
     takes_changes: bool = False
     tables: tuple[Node, ...] = ()
     """The tables that a table is joined of."""

@@ -1,4 +1,4 @@
-"""An aggregation in windows of time, in one task: which windows a record changes, and what is handed on.
+"""An aggregation in windows of time, in one task: which windows a record changes, and which results are forwarded.
 
 A record that comes after its window has closed is left out and counted (`Streams.late`). One that is not counted in any
 window is sent to the topic of late records, if there is one. Pure; source: KStreamWindowAggregate and

@@ -1,4 +1,4 @@
-"""One direction of a session's connection to ZooKeeper in this process: what is posted arrives in order, maybe late."""
+"""One direction of a session's connection to ZooKeeper in this process: messages arrive in order, possibly late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one-shot watches of a ZooKeeper in this process: each watcher is told of the next change of its znode.
+"""The one-shot watches of a ZooKeeper in this process: each watcher is notified of the next change of its znode.
 
 A watcher is any hashable object: the in-process ZooKeeper registers callbacks, the built-in server connections. The
 same watcher is registered once for a path, and the order of registration is kept. Source: ZooKeeper's `WatchManager`.

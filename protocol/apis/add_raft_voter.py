@@ -1,4 +1,4 @@
-"""AddRaftVoter (key 80), v0-v1, flexible from v0: one more controller of a quorum (KIP-853).
+"""AddRaftVoter (key 80), v0-v1, flexible from v0: add a controller to the quorum (KIP-853).
 
 v1   whether to wait until the others have it                            KIP-1186
 """

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91), v0, flexible: let a group without members go on elsewhere (KIP-932)."""
+"""AlterShareGroupOffsets (key 91), v0, flexible: set the start offsets of a group without members (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ApiVersions (key 18), v0-v4, flexible from v3: which APIs are served, and which versions of each.
+"""ApiVersions (key 18), v0-v4, flexible from v3: the APIs and versions that a node serves.
 
 v1   throttle time
 v3   name and version of the client; features of the cluster             KIP-511, KIP-584

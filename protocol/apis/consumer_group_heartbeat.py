@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68), v0-v1, flexible from v0: be a member of a consumer group (KIP-848).
+"""ConsumerGroupHeartbeat (key 68), v0-v1, flexible from v0: join a consumer group, stay in it, or leave it (KIP-848).
 
 v1   topics by a regular expression; the member makes its own id            KIP-848, KIP-1082
 

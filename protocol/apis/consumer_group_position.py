@@ -1,4 +1,4 @@
-"""ConsumerGroupPosition (key 2530): members of a group tell each other how far they are (KIP-253 section 7, repaired).
+"""ConsumerGroupPosition (key 2530): members of a group exchange their positions (KIP-253 section 7, repaired).
 
 v0  exactly the KIP's layout: reported positions in, remembered positions out, by heartbeat
 v1  flexible; -1 means unknown, an error per partition, and a long poll: the answer comes when the *committed*

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), v0-v3, flexible from v2: another number of partitions; ours may also be smaller.
+"""CreatePartitions (key 37), v0-v3, flexible from v2: change a topic's partition count; with our tag also to fewer.
 
 v1   the broker answers first and throttles after                        KIP-219
 v2   flexible; ours: `allow_shrink` as a tagged field                    KIP-253, D3

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (key 92), v0, flexible: let a group without members forget topics (KIP-932)."""
+"""DeleteShareGroupOffsets (key 92), v0, flexible: delete the topics of a group without members (KIP-932)."""
 
 from __future__ import annotations
 

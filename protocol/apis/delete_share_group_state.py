@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (key 86), v0, flexible: a group shares partitions no longer (KIP-932)."""
+"""DeleteShareGroupState (key 86), v0, flexible: delete a group's state in share partitions (KIP-932)."""
 
 from __future__ import annotations
 

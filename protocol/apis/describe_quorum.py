@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55), v0-v2, flexible from v0: the controllers and how far each has got (KIP-595).
+"""DescribeQuorum (key 55), v0-v2, flexible from v0: the controllers and their progress (KIP-595).
 
 v1   when each was last heard of                                         KIP-836
 v2   log directories and addresses of the controllers                    KIP-853

@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90), v0-v1, flexible: where groups that share partitions stand (KIP-932).
+"""DescribeShareGroupOffsets (key 90), v0-v1, flexible: start offsets and lags of share groups (KIP-932, KIP-1226).
 
 v1   how many records are left                                                        KIP-1226
 """

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10), v0-v6, flexible from v3: which broker looks after a group or a transactional id.
+"""FindCoordinator (key 10), v0-v6, flexible from v3: the coordinator of a group or a transactional id.
 
 v1   transactional ids beside groups, error messages, throttle time      KIP-98
 v4   many keys at once: answers move into a list                         KIP-699

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71), v0, flexible from v0: what a client is to push of its metrics (KIP-714)."""
+"""GetTelemetrySubscriptions (key 71), v0, flexible from v0: the metrics that a client should push (KIP-714)."""
 
 from __future__ import annotations
 

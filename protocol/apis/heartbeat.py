@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), v0-v4, flexible from v4: a member is alive, and learns of rebalances.
+"""Heartbeat (key 12), v0-v4, flexible from v4: keep a member's session alive; report rebalances.
 
 v1   throttle time
 v3   static members                                                      KIP-345

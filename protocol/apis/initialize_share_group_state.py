@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (key 83), v0, flexible: a group begins to share partitions (KIP-932).
+"""InitializeShareGroupState (key 83), v0, flexible: start the state of a group in share partitions (KIP-932).
 
 The group coordinator asks the share coordinator of the partitions, which keeps how far the group is in each.
 """

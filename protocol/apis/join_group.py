@@ -1,4 +1,4 @@
-"""JoinGroup (key 11), v0-v9, flexible from v6: become, or stay, a member; the leader learns who the others are.
+"""JoinGroup (key 11), v0-v9, flexible from v6: join a group, or its next generation; the leader gets all members.
 
 v1   a time limit for rebalances apart from the session's                KIP-62
 v2   throttle time

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), v0-v5, flexible from v4: members go without waiting for their session to expire.
+"""LeaveGroup (key 13), v0-v5, flexible from v4: remove members before their sessions expire.
 
 v1   throttle time
 v3   several members at once, static ones by their instance id           KIP-345

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74), v0-v1, flexible from v0: what has a configuration of its own.
+"""ListConfigResources (key 74), v0-v1, flexible from v0: the resources that have a configuration.
 
 v0   subscriptions to clients' metrics, alone                            KIP-714
 v1   topics, brokers, loggers and groups, too                            KIP-1142

@@ -1,4 +1,4 @@
-"""ListGroups (key 16), v0-v5, flexible from v3; ours: those that read a topic with members without gates."""
+"""ListGroups (key 16), v0-v5, flexible from v3; with our tag, only groups with stock members that read a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), v0-v11, flexible from v6: the offset that belongs to a timestamp.
+"""ListOffsets (key 2), v0-v11, flexible from v6: the first or last offset, or the one of a timestamp.
 
 v0   several offsets per partition, newest first
 v1   one offset and its timestamp                                       KIP-79

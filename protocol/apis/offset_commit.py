@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), v0-v10, flexible from v8: a group remembers how far it has read.
+"""OffsetCommit (key 8), v0-v10, flexible from v8: store the committed offsets of a group.
 
 v0   kept in ZooKeeper; sent by no client in use
 v1   kept by the group coordinator; generation and member; a timestamp per partition

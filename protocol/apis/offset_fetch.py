@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), v0-v10, flexible from v6: where a group left off.
+"""OffsetFetch (key 9), v0-v10, flexible from v6: return the committed offsets of groups.
 
 v0   from ZooKeeper; sent by no client in use
 v1   from the group coordinator

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), v0-v4, flexible from v4: where a leader epoch ended.
+"""OffsetForLeaderEpoch (key 23), v0-v4, flexible from v4: the end offset of a leader epoch.
 
 Followers and consumers truncate by it, and the order gate finds the cuts that a resize made.
 

@@ -1,4 +1,4 @@
-"""ReadShareGroupState (key 84), v0, flexible: how far a group is in shared partitions (KIP-932).
+"""ReadShareGroupState (key 84), v0, flexible: the state of a group in share partitions (KIP-932).
 
 The leader of a partition asks its share coordinator when it begins to serve the group.
 """

@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (key 87), v0-v1, flexible: where a group stands in shared partitions (KIP-932).
+"""ReadShareGroupStateSummary (key 87), v0-v1, flexible: start offsets in share partitions (KIP-932).
 
 v1   how many records behind the start are done                                       KIP-1226
 """

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81), v0, flexible from v0: one controller less of a quorum (KIP-853)."""
+"""RemoveRaftVoter (key 81), v0, flexible from v0: remove a controller from the quorum (KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ShareAcknowledge (key 79), v1-v2, flexible: say what became of records that were acquired (KIP-932).
+"""ShareAcknowledge (key 79), v1-v2, flexible: acknowledge records that a member has acquired (KIP-932).
 
 v0   early access, gone with Kafka 4.1
 v1   the same layout

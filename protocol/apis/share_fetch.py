@@ -1,4 +1,4 @@
-"""ShareFetch (key 78), v1-v2, flexible: acquire records of shared partitions, and acknowledge others (KIP-932).
+"""ShareFetch (key 78), v1-v2, flexible: acquire records of share partitions, and acknowledge others (KIP-932).
 
 v0   early access, gone with Kafka 4.1
 v1   at most so many records; the answer tells how long they are locked

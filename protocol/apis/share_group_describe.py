@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77), v1, flexible: members and state of groups that share partitions (KIP-932).
+"""ShareGroupDescribe (key 77), v1, flexible: members and state of share groups (KIP-932).
 
 v0   early access, gone with Kafka 4.1
 v1   the same layout

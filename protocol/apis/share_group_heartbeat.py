@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (key 76), v1, flexible: be a member of a group that shares partitions (KIP-932).
+"""ShareGroupHeartbeat (key 76), v1, flexible: join a share group, stay in it, or leave it (KIP-932).
 
 v0   early access, gone with Kafka 4.1
 v1   the same layout

@@ -1,4 +1,4 @@
-"""StopReplica (key 5), v0-v4, flexible from v2: the controller takes replicas away from a broker.
+"""StopReplica (key 5), v0-v4, flexible from v2: the controller stops replicas of a broker.
 
 v1   broker epoch, partitions grouped by topic                           KIP-380
 v3   leader epoch and "delete the data" per partition, so that a late request cannot undo a newer one  KIP-570

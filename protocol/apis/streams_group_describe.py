@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (key 89), v0, flexible: members, tasks and topology of groups of Kafka Streams (KIP-1071)."""
+"""StreamsGroupDescribe (key 89), v0, flexible: members, tasks and topology of streams groups (KIP-1071)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (key 88), v0, flexible: be a member of a group of Kafka Streams (KIP-1071).
+"""StreamsGroupHeartbeat (key 88), v0, flexible: join a streams group, stay in it, or leave it (KIP-1071).
 
 A member that joins says what its topology is made of; the broker makes the topics in between and deals the tasks.
 What is null in a request has not changed since the last one.

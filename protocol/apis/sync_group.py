@@ -1,4 +1,4 @@
-"""SyncGroup (key 14), v0-v5, flexible from v4: the leader hands in the assignment, everybody gets its part.
+"""SyncGroup (key 14), v0-v5, flexible from v4: the leader sends the assignment, each member gets its own.
 
 v1   throttle time
 v3   static members                                                      KIP-345

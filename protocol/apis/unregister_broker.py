@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64), v0, flexible from v0: forget a broker that will not come back (KIP-746)."""
+"""UnregisterBroker (key 64), v0, flexible from v0: remove the registration of a broker (KIP-746)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UpdateMetadata (key 6), v0-v8, flexible from v6: the controller tells every broker what Metadata shall answer.
+"""UpdateMetadata (key 6), v0-v8, flexible from v6: the controller sends the cluster's metadata to every broker.
 
 v1   several endpoints per broker
 v2   racks

@@ -1,4 +1,4 @@
-"""WriteShareGroupState (key 85), v0-v1, flexible: what became of records of shared partitions (KIP-932).
+"""WriteShareGroupState (key 85), v0-v1, flexible: store the outcomes of records in share partitions (KIP-932).
 
 v1   how many records behind the start are done                                       KIP-1226
 """

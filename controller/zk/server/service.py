@@ -1,4 +1,4 @@
-"""The built-in ZooKeeper: its sessions, its watches, and what it does for each request. It does no I/O.
+"""The built-in ZooKeeper: its sessions and watches, and the execution of each request. It does no I/O.
 
 A session lives on when its connection is lost, until its timeout: a client that comes back with its id and password
 resumes it on the new connection. Its ephemerals are deleted in one transaction when it ends. Watches belong to the

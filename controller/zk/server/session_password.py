@@ -1,4 +1,4 @@
-"""The password of a ZooKeeper session, which follows from its id: who knows the id can take the session over.
+"""The password of a ZooKeeper session, derived from its id: a client that knows the id can take the session over.
 
 Source: sixteen bytes of `java.util.Random`, seeded with the id and a constant (`ZooKeeperServer.generatePasswd`).
 """

@@ -1,4 +1,4 @@
-"""The ports of the brokers of one process: where each listens, and which port clients are told."""
+"""The ports of the brokers of one process: the port on which each listens, and the port that it advertises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lease of a front on an agent: who holds it, and until when. Pure.
+"""The lease of a front on an agent: the front that holds it, and its end. Pure.
 
 The rules that a front adds live as long as its lease. A front that ends, or that cannot reach the node, leaves no rule
 behind for longer than one lease. Another front gets the lease only after its end.

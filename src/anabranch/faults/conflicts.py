@@ -1,4 +1,4 @@
-"""Finds the rules about a request whose effect another rule overrode. Pure."""
+"""Finds the rules that matched a request, but whose effect another rule overrode. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which requests a rule is about, before they are processed.
+"""Decides which requests a rule matches, before they are processed.
 
 Cheap properties are checked first: a rule about something else costs a request a fraction of a microsecond. A request's
 rows are read once for all rules, and only if a rule needs them.

@@ -1,4 +1,4 @@
-"""A fault rule: which requests it is about, which of them it hits, and the effect.
+"""A fault rule: which requests it matches, which of them it hits, and the effect.
 
 A rule is an immutable value; a cluster's `ActiveRule` counts its hits. The fields' help texts appear in the JSON Schema
 and on the command line.

@@ -1,1 +1,4 @@
-"""An independent judge of order. It reads a topic and recorded deliveries, and shares no code with other packages."""
+"""A second judge of key order, which shares no code with audit, clients and brokers.
+
+It reads a topic and logs of deliveries.
+"""

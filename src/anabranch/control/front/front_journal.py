@@ -1,4 +1,4 @@
-"""The journal of a cluster of processes: that of each node, merged when it is asked for.
+"""The journal of a cluster of processes: the journals of its nodes, merged at each query.
 
 The journal of a node that has ended is gone.
 """

@@ -1,4 +1,4 @@
-"""The fault rules of a cluster of processes: given to the nodes that they are about, counted over all of them.
+"""The fault rules of a cluster of processes: sent to the nodes that they affect, counted over all of them.
 
 A rule for a node that is down waits for it. A node that returns gets its rules before its return is reported, and loses
 those that were removed meanwhile. See `SpreadRule` for who decides which requests are hit.

@@ -1,4 +1,4 @@
-"""The metrics that clients push to a cluster of processes: each node keeps those that it got, the front joins them.
+"""The metrics that clients push to a cluster of processes: each node keeps those that it got, the front merges them.
 
 A client pushes to any broker, and to another one when that is gone. Its row has the subscription of a broker that knows
 the client, the last push of all, and the number of pushes to all. The pushes to a node that has ended are gone.

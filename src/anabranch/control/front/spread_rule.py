@@ -1,4 +1,4 @@
-"""One fault rule on several nodes: who counts its hits, which nodes have it, and its merged row.
+"""One fault rule on several nodes: where its hits are counted, which nodes have it, and its merged row.
 
 A rule that counts (`times`, `after`, `every`, `probability`, `while_rule`) or that acts on a node is decided by the
 front: each node asks for every matching request, so `times=2` means two in all. A rule without these is decided in the
