@@ -60,7 +60,7 @@ NOT_HELD: Final = (
     "storage for production",
     "an HTTP proxy by which applications read and write",
     "a cluster inside a program in Go, C, Java or .NET",
-    "functions of a test that answer a request",
+    "requests answered by a function of the test",
     "small requests for",
 )
 """Lines about other languages, purposes and costs; the last is measured by `python -m benchmarks`."""
