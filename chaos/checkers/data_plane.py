@@ -15,7 +15,7 @@ from anabranch.chaos.history import History, Place
 
 
 def a1_inconsistent_offsets(history: History) -> Iterator[str]:
-    """Two values at one place and offset: in deliveries, acknowledgements or the log."""
+    """Two values at one offset of a partition: in deliveries, acknowledgements or the log."""
     seen: dict[tuple[Place, int], tuple[str, str]] = {}
     for place, offset, value, source in _values_by_position(history):
         first = seen.setdefault((place, offset), (value, source))
@@ -24,7 +24,7 @@ def a1_inconsistent_offsets(history: History) -> Iterator[str]:
 
 
 def a2_duplicate(history: History) -> Iterator[str]:
-    """One value at two places, over all partitions, so also in a parent and its child."""
+    """One value at two offsets, or in two partitions, such as a parent and its child."""
     seen: dict[str, tuple[Place, int]] = {}
     for record in history.stored:
         first = seen.setdefault(record.value, (record.place, record.offset))

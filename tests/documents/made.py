@@ -59,7 +59,10 @@ def checkers() -> Iterator[str]:
     """The page of checkers."""
     yield "# Checkers"
     yield ""
-    yield f"The checkers examine the history of a simulated schedule or of a run of real processes. {HAND_MADE}"
+    yield (
+        "The checkers examine the history of a simulated schedule or of a run of real processes. A description without "
+        f"a subject is about a record. {HAND_MADE}"
+    )
     for module in dict.fromkeys(check.__module__ for check in CHECKERS.values()):
         yield ""
         yield f"## {module.rpartition('.')[2].replace('_', ' ').capitalize()}"
@@ -76,15 +79,15 @@ def checkers() -> Iterator[str]:
     label = PROGRESS.partition(" ")[0]
     yield (
         f"{anchor(label)}**{PROGRESS}**: after all faults are repaired, the run waits until every replica is in sync, "
-        "every requested change is carried out, and every record is delivered and committed. This reports what did not "
-        "happen in time."
+        "every requested change is carried out, and every record is delivered and committed. The checker reports what "
+        "did not happen in time."
     )
     yield ""
     yield (
-        f"{anchor(LIVENESS.partition(' ')[0])}**{LIVENESS}**: when everything is mended and writers have stopped, a "
-        "reader without a group reads the topic from the log starts. Every group, of the classic protocol and of "
-        "KIP-848, has to be handed each record that it finds; this says which were not in time, and what members wait "
-        "for. Left out are records that were deleted whether groups had read them or not."
+        f"{anchor(LIVENESS.partition(' ')[0])}**{LIVENESS}**: when all faults are repaired and writers have "
+        "stopped, a reader without a group reads the topic from the log starts. Every group, classic or KIP-848, must "
+        "receive each of these records. The checker reports records that a group did not receive in time, and what its "
+        "members wait for. It leaves out records that were deleted whether groups had read them or not."
     )
 
 
