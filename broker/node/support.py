@@ -91,8 +91,8 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "Topics can shrink, and keys keep their order across resizes (KIP-253). The protocol has tagged fields from "
-        "tag 2530 on, two more API keys and error 2530 for this. Metadata responses carry the tagged fields to every "
-        "client; other clients skip unknown tags. Only batches with a generation can get error 2530. After a resize, "
+        "tag 2530 on, two more API keys and error 2530 for this. Responses have the tagged fields only if the request "
+        "had one (decision D27). Only batches with a generation can get error 2530. After a resize, "
         "stock producers may be refused (`reshard.legacy.producers`), and a group of stock consumers gets a new "
         "partition once it has committed the earlier records of its keys (`reshard.legacy.consumers`).",
         "tests/contracts/error_cases/data.py::produce_with_an_old_generation",

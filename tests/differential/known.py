@@ -38,172 +38,175 @@ class Known:
 KNOWN_DIFFERENCES: Final[tuple[Known, ...]] = (
     Known(
         r"CreateTopics\.by_assignment #(8|9|10) topics\[0\].*",
-        "Kafka makes a topic whose partition has no replica, and fails at a partition of number -1; ours refuses both",
+        "Kafka creates a partition without replicas, and fails on partition -1 (UNKNOWN_SERVER_ERROR); both are "
+        "invalid here",
     ),
     Known(
         r"DeleteTopics\.by_id #(3|5|6) .*",
-        "Kafka's controller goes on to know the ids of deleted topics, and calls neither name nor id a lack of rights",
+        "Kafka's controller still knows ids of deleted topics; a row without name and id is an authorization "
+        "error there",
     ),
     Known(
         r"DescribeConfigs\.one_broker_config_at_a_time #41 .*",
-        "a node takes 10000 connections unless it is told more: Kafka's default is more than a process may have",
+        "the default of max.connections is 10000; Kafka's default is above the usual limit of open files",
         in_kafka_4=True,
     ),
     Known(
         r"IncrementalAlterConfigs\.of_a_topic_refused #(14|15) responses\[0\]\.error_code",
-        "Kafka has no answer for an operation that does not exist, if it is for a topic; ours is INVALID_REQUEST",
+        "Kafka has no specific error for an unknown operation on a topic; a broker here answers INVALID_REQUEST",
         in_kafka_4=True,
     ),
     Known(
         r"Metadata\.creates_what_it_is_asked_for #1 topics\[0\].*",
-        "a topic that a request creates gets a moment to elect leaders, so that most clients need not ask again",
+        "a request that creates a topic waits briefly for its leaders, so most clients need no second request",
         in_kafka_4=True,
     ),
     Known(
         r"Metadata\.by_topic_id #6 .*",
-        "Kafka fails at a topic of neither name nor id; ours calls the row invalid and answers the rest",
+        "Kafka fails on a topic without name and id; a broker here refuses only this row",
         in_kafka_4=True,
     ),
     Known(
         r"Fetch\.limits #5 responses\[0\]\.partitions\[\d\]\..*",
-        "Kafka fails at a negative limit for a partition; ours reads it as the smallest",
+        "Kafka fails on a negative partition_max_bytes; a broker here uses the smallest limit",
         in_kafka_4=True,
     ),
     Known(
         r"Fetch\.the_same_partition_twice #1 .*",
-        "Kafka keeps what is asked in a map and answers once; ours answers every row",
+        "Kafka answers a partition that is requested twice once; a broker here answers each row",
         in_kafka_4=True,
     ),
     Known(
         r"ListOffsets\.(of_a_log #1[34]|of_compressed_batches #[34]) .*\.old_style_offsets",
-        "version 0 asks by the times at which Kafka's files were changed; ours takes the times of their records",
+        "version 0 compares with modification times of Kafka's files; a broker here compares with record timestamps",
     ),
     Known(
         r"(ListOffsets\.with_epochs #4|OffsetForLeaderEpoch\.current_epochs #3) .*",
-        "an epoch below -1 means to Kafka an epoch long gone; to us, like -1, that the client knows none",
+        "Kafka treats an epoch below -1 as an old epoch; a broker here treats it as unknown, like -1",
         in_kafka_4=True,
     ),
     Known(
         r"ElectLeaders\.elections #6 .*",
-        "Kafka has no answer for a kind of election that does not exist; ours is INVALID_REQUEST",
+        "Kafka has no specific error for an unknown election type; a broker here answers INVALID_REQUEST",
         in_kafka_4=True,
     ),
     Known(
         r"AlterPartitionReassignments\.moves #8 responses",
-        "a topic without partitions is answered without partitions; Kafka leaves it out",
+        "a topic without partitions is in the response, without partitions; Kafka leaves it out",
     ),
     Known(
         r"ControlledShutdown\.of_a_stranger #1 error_code",
-        "Kafka has no answer for a broker that nobody knows; ours is BROKER_NOT_AVAILABLE",
+        "Kafka has no specific error for an unknown broker; a controller here answers BROKER_NOT_AVAILABLE",
     ),
     Known(
         r"Produce\.in_a_transaction #8 .*\.log_start_offset",
-        "a batch of an older epoch than the open transaction's is refused by the log in Kafka 3.9, which names its "
-        "start, and by the coordinator in ours, as in Kafka 4",
+        "in Kafka 3.9 the log refuses a batch of an older epoch than its transaction, with the log start offset; "
+        "here the coordinator refuses it, as in Kafka 4",
     ),
     Known(
         r"TxnOffsetCommit\.refused_offsets #9 .*\.error_code",
-        "Kafka 3.9 takes offsets of another epoch into an open transaction; ours asks its coordinator, as Kafka 4 does",
+        "Kafka 3.9 adds offsets of another epoch to an open transaction; here its coordinator is asked, as in Kafka 4",
     ),
     Known(
         r"Produce\.(unsound_batches #[457]|odd_headers #7) .*\.log_start_offset",
-        "what is refused before it comes to the log has no log start offset in Kafka's answer; ours names it",
+        "if a batch is refused before the append, Kafka's response has no log start offset; here it has one",
         in_kafka_4=True,
     ),
     Known(
         r"Produce\.odd_offsets #.*",
-        "Kafka lets records in that do not count from 0, or fails; ours refuses the batch, for their readers' sake",
+        "Kafka accepts offset deltas that do not count from 0, or fails; here the batch is refused, to protect "
+        "consumers",
         in_kafka_4=True,
     ),
     Known(
         r"AlterPartitionReassignments\.moved #[345] .*\.leader_epoch",
-        "a move that is complete is one write here, with one new epoch; in Kafka the new leader comes before it",
+        "a complete move is one write with one new leader epoch; Kafka first elects the new leader in another epoch",
         in_kafka_4=True,
     ),
     Known(
         r"Fetch\.(old_formats_of_zstd|of_a_topic_without_conversion|zstd_for_old.*|conversion_.*) #\d .*\.records",
-        "records that an old version cannot have are an empty message set, not null, which librdkafka cannot read",
+        "records that an old version cannot represent are an empty message set; null, as in Kafka, breaks librdkafka",
     ),
     Known(
         r"DescribeGroups\.without_topic_classic_left_without_offsets #.*",
-        "whenever a topic is deleted, Kafka 3.9 forgets all groups without members and offsets; ours those that had "
-        "read it, and the others at the check of retention",
+        "when a topic is deleted, Kafka 3.9 removes all groups without members and offsets; here only those that "
+        "had read it, and the others at the next check of offset retention",
     ),
 )
 
 KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
     Known(
         r"DescribeConfigs\.the_cluster_default #1 .*configs\[zookeeper.connect\]",
-        "Kafka keeps what it does not know for all brokers, and tells it; ours keeps it and does not",
+        "Kafka stores unknown properties of the cluster default and shows them; here they are stored and not shown",
     ),
     Known(
         r"CreateTopics\.with_good_configs #(5|20|21) .*\.value",
-        "Kafka 4 tells the value of a property as it was written, also with blanks and capitals; ours what it means",
+        "Kafka 4 returns the value of a property as it was written, with blanks and capitals; here it is normalized",
     ),
     Known(
         r"DeleteTopics\.no_time #1 .*\.topic_id",
-        "the answer that the time is up tells the topic's id",
+        "the REQUEST_TIMED_OUT response has the topic id",
     ),
     Known(
         r"Fetch\.as_a_follower .*node_endpoints",
-        "a replica is told where the leader is that it does not know, too",
+        "followers, too, get the address of the present leader (KIP-951)",
     ),
     Known(
         r"OffsetCommit\.with_unknown_members #1 .*",
-        "a member of a group that is not there is told ILLEGAL_GENERATION by every version; Kafka 4 has another for v9",
+        "a commit to a missing group gets ILLEGAL_GENERATION in every version; Kafka 4 has another error for v9",
     ),
     Known(
         r"DescribeTopicPartitions\.topics_not_there #3 .*",
-        "Kafka fails at a topic without a name; ours calls the name illegal",
+        "Kafka fails on a topic without a name; a broker here answers INVALID_TOPIC_EXCEPTION",
     ),
     Known(
         r"ShareFetch\.refused #(2|3|4|9|10) .*",
-        "Kafka fails without a group or a member, and at a topic that there is not; ours says what is wrong",
+        "Kafka fails without a group or a member id, and on a missing topic; here the response names the error",
         since="4.2",
     ),
     Known(
         r"ShareFetch\.limits #5 .*acquired_records.*",
-        "Kafka puts a range without records before one that is acquired in batches of none; ours does not",
+        "Kafka puts an empty range before an acquired range; here there is none",
         since="4.2",
     ),
     Known(
         r"ShareAcknowledge\.wrong #(5|6) error_code",
-        "Kafka fails at a kind of acknowledgement that does not exist; ours is INVALID_REQUEST",
+        "Kafka fails on an unknown acknowledgement type; a broker here answers INVALID_REQUEST",
         since="4.2",
     ),
     Known(
         r"DescribeShareGroupOffsets\.where_it_stands #(2|3) .*(start_offset|lag)",
-        "ours writes down at once where a group begins, so that its next leader begins there too",
+        "the start offset of a group is stored at once here, so the next leader starts at the same offset",
         since="4.2",
     ),
     Known(
         r"DescribeShareGroupOffsets\.where_it_stands #4 .*",
-        "Kafka never answers where a partition is asked for that does not exist",
+        "Kafka sends no response to a request about a missing partition",
         since="4.2",
     ),
     Known(
         r"DescribeShareGroupOffsets\.where_it_stands #8 .*",
-        "Kafka fails at a group without a name; ours has nothing of it",
+        "Kafka fails on a group without a name; here it is a group without offsets",
         since="4.2",
     ),
     Known(
         r"AlterShareGroupOffsets\.set_anew #4 .*lag",
-        "Kafka does not know what is left after a group was moved, until it has read on; ours does",
+        "after a reset of a group's offsets, Kafka knows no lag until the group reads; here the lag is known",
         since="4.2",
     ),
     Known(
         r"DescribeGroups\.administered_share_living #\d+ .*(start_offset|lag)",
-        "ours writes down at once where a group begins, so that its next leader begins there too",
+        "the start offset of a group is stored at once here, so the next leader starts at the same offset",
         since="4.2",
     ),
     Known(
         r"DescribeGroups\.administered_share_(left|joined_and_left) #\d+ .*lag",
-        "Kafka does not know what is left after a group was moved, until it has read on; ours does",
+        "after a reset of a group's offsets, Kafka knows no lag until the group reads; here the lag is known",
         since="4.2",
     ),
     Known(
         r"DescribeGroups\.administered_share_(left|joined_and_left) #\d+ .*group_epoch",
-        "a group whose offsets are set or forgotten begins a new epoch, so that what comes late of before is refused",
+        "a reset or deletion of a group's offsets raises its epoch, so late earlier requests are refused",
         since="4.2",
     ),
 )
