@@ -42,6 +42,7 @@ $(VENV)/.tests-ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(INSTALL) '.[$(EXTRAS),$(TEST_EXTRAS)]'
 	@touch $(READY) $@
+	@echo "$(VENV) is ready. Next: make $(MAKECMDGOALS)"
 
 demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, with a report (under 4 minutes)
 	@echo "the demonstration: ZooKeeper, three brokers and Spark start, then 336,776 flights; under 4 minutes in all"
