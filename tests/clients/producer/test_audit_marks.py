@@ -251,5 +251,5 @@ def test_only_failed_records_that_others_overtook_leave_gaps_in_numbering(
                     missing = [one for one in numbers if (-1 if before is None else before) < one < number][-1]
                     assert world.failed_at[missing] > world.marks.applied_at[number], f"seed {seed}: #{number}"
             begun_again += len(last) - 1
-    assert begun_again > SEEDS / 2
+    assert begun_again > SEEDS / 10
     assert holes < begun_again / 10
