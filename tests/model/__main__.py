@@ -13,10 +13,10 @@ from tests.model.runs import RUNS
 @click.option("--stories", is_flag=True, help="Tell the shortest way to each violation, step by step.")
 @click.option("--quick", is_flag=True, help="Leave out the runs that take longer than a few seconds.")
 def main(stories: bool, quick: bool) -> None:
-    """Visit every state of small instances of the resize: producers and leaders, groups, controllers.
+    """Visit every state of small instances: of resizes, of leases of members, of share groups.
 
     \b
-    python -m tests.model             every run, about two minutes
+    python -m tests.model             every run, about five minutes
     python -m tests.model --stories   with the steps that lead to each defect's damage
     """
     unexpected = states = 0

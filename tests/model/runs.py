@@ -19,6 +19,7 @@ from tests.model.delivery import Delivery, Logs, in_transactions, logs_of, sprea
 from tests.model.explorer import Outcome, explore
 from tests.model.marking import Marking
 from tests.model.marking import Rules as MarkingRules
+from tests.model.member_runs import LEASES, SHARING
 from tests.model.production import Load, Production, without
 from tests.model.resizing import Procedure, Resizing
 from tests.model.run import Explore, Produced, Run, Script
@@ -317,4 +318,6 @@ RUNS: Final = {
     "assigning": ASSIGNING,
     "resizing": RESIZING,
     "legacy": LEGACY,
+    "leases": LEASES,
+    "sharing": SHARING,
 }

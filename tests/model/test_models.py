@@ -7,15 +7,30 @@ from typing import NamedTuple
 
 import pytest
 
+from anabranch.broker.coordinators.share_partitions.in_flight import RecordState
+from anabranch.broker.coordinators.share_partitions.share_partition import SharePartition
+from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.protocol import order_gates
 from anabranch.protocol.lineage import Lineage
+from tests.model import membership
 from tests.model.assigning_runs import FROM_THE_START, ONE_SPLIT, assign
 from tests.model.deleting import NEITHER, OPEN, Deleting
 from tests.model.explorer import Forbidden, explore
+from tests.model.leases import Leases
 from tests.model.run import Run
 from tests.model.runs import ONE_KEY, RUNS, deliver
+from tests.model.sharing import ACCEPT, Sharing
 
+EXPIRE = SharePartition.expire
 QUICK = [pytest.param(run, id=f"{model}: {run.name}") for model, runs in RUNS.items() for run in runs if not run.slow]
+
+
+@pytest.fixture
+def fresh_decisions() -> Iterator[None]:
+    """What the product decided before it was changed is forgotten, and afterwards what it decided meanwhile."""
+    membership.may_hand_out.cache_clear()
+    yield
+    membership.may_hand_out.cache_clear()
 
 
 @pytest.mark.parametrize("run", QUICK)
@@ -40,6 +55,36 @@ def test_the_function_of_all_gates_is_held_against_what_the_broker_assigns(monke
     found = Run("planted", assign(ONE_SPLIT, 2, FROM_THE_START, shape="expired")).result()
     assert found.worst is not None
     assert "gates disagree" in str(found.worst.violation)
+
+
+def test_the_products_lease_is_held_against_the_session_of_the_coordinator(
+    monkeypatch: pytest.MonkeyPatch, fresh_decisions: None
+) -> None:
+    """Planted: the lease lasts until the coordinator has ended the session, and not until it may."""
+    monkeypatch.setattr(
+        ConsumerGroupMembership, "may_commit", lambda member, now_s: now_s <= member.lease.until and not member.lost
+    )
+    assert explore(Leases(session=1)).kind == "order"
+
+
+@pytest.mark.parametrize(
+    ("name", "planted", "kind"),
+    [
+        ("expire", lambda shared, now_ms: EXPIRE(shared, now_ms + 1), "two"),
+        (
+            "_fate",
+            lambda shared, one, type_: RecordState.ACKNOWLEDGED if type_ is ACCEPT else RecordState.ARCHIVED,
+            "early",
+        ),
+        ("standing_after", lambda shared, batches: (batches[-1].last + 1, 0), "lost"),
+    ],
+)
+def test_the_products_share_partition_is_held_against_the_models_books(
+    name: str, planted: object, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: locks end early; a release archives; the start offset passes what is in flight."""
+    monkeypatch.setattr(SharePartition, name, planted)
+    assert explore(Sharing()).kind == kind
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (2, 1, 2), (1, 2, 1, 2)], ids=str)
