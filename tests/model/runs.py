@@ -114,6 +114,13 @@ PRODUCTION: Final = (
     Run("repaired, four partitions merged into one", produce(((2, 4, 1),), Load((3, 3))), slow=True),
     Run("repaired, merged into one, asynchronous", produce(((2, 4, 1),), Load((3, 3)), **ASYNC), slow=True),
     Run("repaired, three records there and back", produce(((1, 2, 1),), Load((1, 1, 1))), slow=True),
+    Run("repaired, three records, twice back", produce(((1, 2, 1, 2),), Load((1, 1, 1))), slow=True),
+    Run("repaired, a key that moves three times", produce(((1, 2, 4, 8),), Load((7, 7, 7))), slow=True),
+    Run(
+        "repaired, two keys, two answers are lost",
+        produce((*BOTH, (1, 2, 1)), replace(Load((0, 1, 1)), lost_answers=2)),
+        slow=True,
+    ),
     Run(
         "repaired, acks=1 there and back", produce(BACK_AND_FORTH, replace(TWO, acks_all=False, failovers=1)), slow=True
     ),
@@ -195,7 +202,9 @@ DELIVERY: Final = (
     Run("repaired, one crash", deliver(ONE_KEY, 3, crashes=1)),
     Run("repaired, two crashes", deliver(ONE_KEY, 2, crashes=2)),
     Run("repaired, four records", deliver(ONE_KEY[:6], 4, crashes=1)),
+    Run("repaired, five records, two crashes", deliver(ONE_KEY, 5, crashes=2), slow=True),
     Run("repaired, deep lineages", deliver(DEEP, 3, crashes=1), slow=True),
+    Run("repaired, deep lineages, four records", deliver(DEEP, 4, crashes=1), slow=True),
     Run("repaired, two keys", deliver(TWO_KEYS, 3, crashes=1)),
     Run("repaired, below the base", deliver(BELOW_THE_BASE, 2, crashes=1)),
     Run("repaired, below the base, two crashes", deliver(BELOW_THE_BASE, 3, crashes=2), slow=True),
@@ -258,15 +267,21 @@ def resize(before: int, after: int, procedure: Procedure) -> Explore:
     return lambda: iter([explore(Resizing(before, after, procedure))])
 
 
-def repaired_resizes() -> Iterator[Outcome]:
-    """Every resize between one and five partitions, with up to two crashes and two elections."""
-    for base, before, after in itertools.product((1, 3, 5), range(1, 6), range(1, 6)):
-        if before != after:
-            yield explore(Resizing(before, after, Procedure(crashes=2, elections=2), base=base))
+def repaired_resizes(partitions: int, faults: int) -> Explore:
+    """Every resize between one and so many partitions, with up to so many crashes, and as many elections."""
+
+    def instances() -> Iterator[Outcome]:
+        counts = range(1, partitions + 1)
+        for base, before, after in itertools.product((1, 3, 5), counts, counts):
+            if before != after:
+                yield explore(Resizing(before, after, Procedure(crashes=faults, elections=faults), base=base))
+
+    return instances
 
 
 RESIZING: Final = (
-    Run("repaired, two crashes and two elections", repaired_resizes),
+    Run("repaired, two crashes and two elections", repaired_resizes(5, 2)),
+    Run("repaired, up to eight partitions, three of each fault", repaired_resizes(8, 3), slow=True),
     Run("published 1 -> 4, no fault", resize(1, 4, Procedure("published"))),
     Run("K302 published 1 -> 4, a crash", resize(1, 4, Procedure("published", crashes=1)), "K302"),
     Run("published 4 -> 2, no fault", resize(4, 2, Procedure("published"))),
