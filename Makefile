@@ -86,7 +86,7 @@ soak: $(READY)  ## schedules of all protocols, faults and chores for MINUTES=n (
 mutants: $(VENV)/.tests-ready  ## SAMPLE=n (500) changes of the pure cores: which do the tests notice? Goes on where it ended
 	$(COMPILED) $(BIN)/python -m tests.mutation --sample $(SAMPLE)
 
-model: $(READY)  ## explicit-state models of the resize: every state of small instances, every known defect found
+model: $(READY)  ## explicit-state models of resizes, leases and share groups: every state of small instances, every known defect found
 	$(BIN)/python -m tests.model
 
 docs: $(READY)  ## write what pages have of the code: the map, the reference, checkers, rules, state diagrams, SUPPORT.md
