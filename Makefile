@@ -50,10 +50,10 @@ demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, w
 
 # Four at once on two processors: Spark, chaos and many of the rest wait for other processes most of the time.
 # Tests are compiled once, beside the checks: else each of the four would compile all of them at the same time.
-test: $(VENV)/.tests-ready  ## checks, then all tests but the costly ones (10 to 20 minutes on 2 cores)
+test: $(VENV)/.tests-ready  ## checks, then all tests but the costly ones (9 to 20 minutes on 2 cores)
 	@echo "1 of 2: ruff, mypy, import contracts; the tests are compiled meanwhile (a minute, without output until one is done)"
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check compiled
-	@echo "2 of 2: the tests (10 to 20 minutes on 2 cores); \`make test-all\` runs costly ones, too"
+	@echo "2 of 2: the tests (9 to 20 minutes on 2 cores); \`make test-all\` runs costly ones, too"
 	$(COMPILED) $(BIN)/python -m pytest -n 4
 
 test-all: $(VENV)/.tests-ready compiled  ## every test that this machine can run, costly ones too (half an hour on 2 cores)
