@@ -14,12 +14,11 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.authentication.scram_server import DIGESTS, Credential, TokenLogin
-from anabranch.broker.credentials.scram_store import ITERATIONS_MIN
+from anabranch.broker.credentials.scram_store import ITERATIONS_MIN, SALT_BYTES
 
 if TYPE_CHECKING:
     from anabranch.broker.credentials.delegation_tokens import Tokens
 
-SALT_BYTES: Final = 24
 KEPT: Final = 4096
 
 

@@ -105,7 +105,7 @@ class State(NamedTuple):
 
 
 class Leases:
-    """Two members, of which the first owns the partition; sessions last `session` seconds, later `changed` ones."""
+    """Two members; the first owns the partition. Sessions last `session` seconds; after a change, `changed`."""
 
     def __init__(
         self,

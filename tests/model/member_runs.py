@@ -72,7 +72,7 @@ ONE_RECORD: Final = ((0, 0),)
 SHARING: Final = (
     Run("two records", share()),
     Run("a record, any two faults", share(None, SharingFaults(1, 0, 1, 1), extents=ONE_RECORD)),
-    Run("a batch of two, of which one always fails", share(extents=((0, 1),), at_once=2, isolates=True, limit=3)),
+    Run("a batch of two records; one always fails", share(extents=((0, 1),), at_once=2, isolates=True, limit=3)),
     Run("a record, a member dies, another freezes", share(None, SharingFaults(1, 1, 0, 1), extents=ONE_RECORD)),
     Run("a record, all faults", share(None, SharingFaults(1, 1, 1, 1), extents=ONE_RECORD, lock=2, limit=3), slow=True),
     Run("a record, two leaders change", share(None, SharingFaults(1, 0, 1, 2), extents=ONE_RECORD), slow=True),
