@@ -178,10 +178,8 @@ def test_bootstrap_servers_default_to_the_environment_as_for_other_commands(monk
 
 
 def test_unreachable_broker_is_an_error_of_one_line(spawn: Spawn, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    text = refused(spawn, "--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
-    assert text.startswith(f"no broker responded at {address}: ")
+    text = refused(spawn, "--bootstrap-servers", "127.0.0.1:1", "--topic", "t", "--out", str(tmp_path / "out"))
+    assert text.startswith("no broker responded at 127.0.0.1:1: ")
     assert not (tmp_path / "out").exists()
 
 
