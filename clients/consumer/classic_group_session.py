@@ -278,7 +278,14 @@ class ClassicGroupSession:
             channel=channel,
             timeout_ms=max_wait_ms + ANSWER_MARGIN_MS,
         )
-        if self._on_response_code(ErrorCode(response.error_code), identity) is not HeartbeatOutcome.PROCEED:
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.UNKNOWN_MEMBER_ID and identity == self._identity():
+            # The request has no instance id, so this may mean that a member with the same one has replaced this member
+            # (KIP-345). As a new member it would replace that one. A heartbeat tells.
+            self.membership.lease.end()
+            self.ask_now()
+            return {}
+        if self._on_response_code(code, identity) is not HeartbeatOutcome.PROCEED:
             return {}
         return {
             TopicPartition(topic.topic, row.partition): row.position

@@ -235,6 +235,24 @@ async def test_static_member_keeps_assignment_and_is_fenced_by_successor() -> No
                     assert session_of(usurper).failure is None
 
 
+async def test_static_member_that_a_poll_of_positions_calls_unknown_does_not_replace_its_successor() -> None:
+    """No heartbeat comes between: they are a minute apart here, and the poll has no instance id."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        patient: dict[str, Any] = {"group_instance_id": "desk", "heartbeat_interval_ms": 60_000}
+        async with consumer_of(cluster, **patient) as first:
+            while not first.assignment():
+                await first.getmany(timeout_ms=20)
+            async with consumer_of(cluster, **patient) as successor:
+                while not successor.assignment():
+                    await successor.getmany(timeout_ms=20)
+                with pytest.raises(KafkaError) as fenced:
+                    while True:
+                        await first.getmany(timeout_ms=10)
+                assert fenced.value.code is ErrorCode.FENCED_INSTANCE_ID
+                await successor.check_membership()
+
+
 async def test_heartbeat_response_from_before_rebalance_is_ignored() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
