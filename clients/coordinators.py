@@ -66,10 +66,22 @@ class Coordinators:
         key_type: int,
         timeout_ms: float | None,
         channel: int,
+        on_failure: Callable[[], None] | None = None,
     ) -> Any:
-        """Send to the coordinator, and to its successor if it moved; other errors are left in the response."""
+        """Send to the coordinator, and to its successor if it moved; other errors are left in the response.
+
+        `on_failure` is called after each failed attempt: its request may have been carried out.
+        """
 
         async def once() -> Any:
+            try:
+                return await attempt()
+            except (ConnectionError, TimeoutError, KafkaError):
+                if on_failure is not None:
+                    on_failure()
+                raise
+
+        async def attempt() -> Any:
             node_id = await self.find(key, key_type)
             try:
                 response = await self._nodes.call(node_id, request, timeout_ms=timeout_ms, channel=channel)

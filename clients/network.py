@@ -309,14 +309,16 @@ class Network:
         key_type: int = 0,
         timeout_ms: float | None = None,
         channel: int = GROUP,
+        on_failure: Callable[[], None] | None = None,
     ) -> Any:
         """Send a request to the coordinator, and to its successor if it has moved.
 
         `error_of` reads the error code of a response. Errors other than a moved or loading coordinator are left in the
-        response for the caller.
+        response for the caller. `on_failure` is called after each failed attempt: its request may have been carried
+        out.
         """
         return await self._coordinators.call(
-            key, request, error_of, key_type=key_type, timeout_ms=timeout_ms, channel=channel
+            key, request, error_of, key_type=key_type, timeout_ms=timeout_ms, channel=channel, on_failure=on_failure
         )
 
     async def retry(self, operation: Callable[[], Awaitable[Result]], *, timeout_ms: float | None = None) -> Result:

@@ -3,6 +3,9 @@
 The counterpart of `classic_group_session`, with one request for everything. Joins and heartbeats take turns: each waits
 for the response to the one before. The first join is preceded by a check that the cluster has such groups
 (`has_consumer_groups`).
+
+A coordinator sends a changed assignment once. After a heartbeat without its response, which may have had one, the
+member therefore joins again, to be told its whole assignment (as Kafka's `HeartbeatState.reset`).
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from anabranch.clients.consumer.classic_group_membership import Assigned, HeartbeatOutcome, State
@@ -102,17 +105,21 @@ class ConsumerGroupSession(ClassicGroupSession):
             if membership.state is State.JOINING or membership.is_outside:
                 return
             identity, sent_at_s, settled = self._identity(), self._clock_s(), membership.stable
-            response = await self._ask(membership.consumer_heartbeat_request())
+            response = await self._ask(membership.consumer_heartbeat_request(), on_failure=self._rejoin)
             code = ErrorCode(response.error_code)
             if code is ErrorCode.NONE and identity == self._identity():
                 was_unsure = self.unsure
-                membership.renew_lease(response, sent_at_s, rebalancing=not settled)
+                membership.renew_lease(response, sent_at_s, rebalancing=not (settled and membership.stable))
                 membership.at_epoch(response.member_epoch)
                 if response.assignment is not None:
                     membership.expire()
                 if response.assignment is not None or (was_unsure and not self.unsure):
                     self._wakeup.set()
         self._on_response_code(code, identity)
+
+    def _rejoin(self) -> None:
+        self.membership.expire()
+        self._wakeup.set()
 
     def _on_response_code(self, code: ErrorCode, identity: tuple[str, int]) -> HeartbeatOutcome:
         if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND) and identity == self._identity():
@@ -154,8 +161,12 @@ class ConsumerGroupSession(ClassicGroupSession):
         except (ConnectionError, TimeoutError, KafkaError) as error:
             log.info("%s could not leave the group: %s", request.member_id, error)
 
-    async def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        response: ConsumerGroupHeartbeatResponse = await self._call(request, lambda answer: int(answer.error_code))
+    async def _ask(
+        self, request: ConsumerGroupHeartbeatRequest, *, on_failure: Callable[[], None] | None = None
+    ) -> ConsumerGroupHeartbeatResponse:
+        response: ConsumerGroupHeartbeatResponse = await self._network.call_coordinator(
+            self.membership.group_id, request, lambda answer: int(answer.error_code), on_failure=on_failure
+        )
         if response.error_code == ErrorCode.NONE and response.heartbeat_interval_ms > 0:
             self._heartbeat_interval_s = response.heartbeat_interval_ms / 1000
         return response

@@ -47,9 +47,11 @@ class Nodes:
         raise last
 
 
-async def beat(coordinators: Coordinators) -> ErrorCode:
+async def beat(coordinators: Coordinators, on_failure: Callable[[], None] | None = None) -> ErrorCode:
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-    answer = await coordinators.call("g", request, lambda one: one.error_code, key_type=0, timeout_ms=None, channel=0)
+    answer = await coordinators.call(
+        "g", request, lambda one: one.error_code, key_type=0, timeout_ms=None, channel=0, on_failure=on_failure
+    )
     return ErrorCode(answer.error_code)
 
 
@@ -93,8 +95,10 @@ async def test_moved_or_failed_coordinator_is_followed(moved: ErrorCode | Except
     coordinators = Coordinators(nodes)
     await coordinators.find("g", 0)
     nodes.codes, nodes.coordinator = [moved], 2
-    assert await beat(coordinators) is ErrorCode.NONE
+    failed_at: list[int] = []
+    assert await beat(coordinators, on_failure=lambda: failed_at.extend(nodes.asked)) is ErrorCode.NONE
     assert nodes.asked == [1, 2]
+    assert failed_at == [1]
 
 
 async def test_loading_coordinator_is_retried_and_other_errors_are_returned() -> None:

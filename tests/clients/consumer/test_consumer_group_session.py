@@ -13,6 +13,7 @@ from anabranch import Admin, Cluster, Consumer, Producer, TopicPartition
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.topic_admin import NewTopic
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replica_cluster import until
 
@@ -24,10 +25,11 @@ PROPERTIES = {
 
 
 @contextlib.asynccontextmanager
-async def cluster(kafka: str = "4.1", brokers: int = 1) -> AsyncIterator[Cluster]:
+async def cluster(kafka: str = "4.1", brokers: int = 1, **configs: str) -> AsyncIterator[Cluster]:
     async with asyncio.timeout(60), Cluster(brokers, kafka=kafka, properties=PROPERTIES) as running:
         async with Admin(running.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name="t", partitions=4)])
+            settings = {name.replace("_", "."): value for name, value in configs.items()}
+            await admin.create_topics([NewTopic(name="t", partitions=4, configs=settings)])
         yield running
 
 
@@ -149,6 +151,39 @@ async def test_fenced_member_rejoins() -> None:
         await until(lambda: share(a))
         await send(running, 20)
         await until(lambda: len(reading.values) >= 20)
+
+
+def lose_next_assignment(one: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lose the response to the next heartbeat that has an assignment; return what was lost."""
+    call, lost = one._network.call, list[str]()
+
+    async def losing(node_id: int, request: Any, **more: Any) -> Any:
+        response = await call(node_id, request, **more)
+        beats = isinstance(request, ConsumerGroupHeartbeatRequest) and request.topic_partitions is None
+        if beats and response.assignment is not None and not lost:
+            lost.append(str(response.assignment))
+            raise ConnectionResetError("the connection is lost")
+        return response
+
+    monkeypatch.setattr(one._network, "call", losing)
+    return lost
+
+
+@pytest.mark.parametrize("loses", ["what it may read", "what it has to revoke"])
+async def test_member_is_assigned_what_a_lost_response_had(loses: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator sends a changed assignment once, and the member epoch stays the same."""
+    async with cluster(enable_ordered_delivery="false") as running, readers() as reading:
+        a = await reading.start(consumer(running))
+        await until(lambda: share(a))
+        b = consumer(running)
+        if loses == "what it has to revoke":
+            lost = lose_next_assignment(a, monkeypatch)
+            await reading.start(b)
+        else:
+            await reading.start(b)
+            lost = lose_next_assignment(b, monkeypatch)
+        await until(lambda: share(a, b))
+        assert lost
 
 
 async def test_restarted_static_member_keeps_its_assignment() -> None:
