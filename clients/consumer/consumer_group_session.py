@@ -64,6 +64,8 @@ class ConsumerGroupSession(ClassicGroupSession):
         async with self._turn:
             sent_at_s = self._clock_s()
             response = await self._ask(membership.full_request(self._ids()))
+            if response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID and await self._release_instance():
+                return None
             if membership.on_heartbeat_response(response) is not HeartbeatOutcome.PROCEED:
                 return None
             membership.renew_lease(response, sent_at_s)
@@ -77,6 +79,14 @@ class ConsumerGroupSession(ClassicGroupSession):
         if former_id:
             with contextlib.suppress(KafkaError):
                 await self._ask(self.membership.consumer_leave_request(member_id=former_id))
+
+    async def _release_instance(self) -> bool:
+        """Leave temporarily, if the coordinator has the instance id as this very member's; return whether it had.
+
+        It has if the response to an earlier join was lost, or a leave request. It refuses another member's request.
+        """
+        response = await self._ask(self.membership.consumer_leave_request(away=True))
+        return response.error_code == ErrorCode.NONE
 
     def _ids(self) -> dict[str, bytes]:
         topics = self._network.metadata.topics

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch import Admin, Cluster, Consumer, Producer, TopicPartition
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
-from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.clients.consumer.consumer_group_membership import JOINING, STATIC_LEAVE, ConsumerGroupMembership
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -60,8 +60,11 @@ class Readers:
 
     async def start(self, one: Consumer) -> Consumer:
         await one.start()
-        self._tasks[one] = asyncio.create_task(self._read(one))
+        self.follow(one)
         return one
+
+    def follow(self, one: Consumer) -> None:
+        self._tasks[one] = asyncio.create_task(self._read(one))
 
     async def _read(self, one: Consumer) -> None:
         while True:
@@ -184,6 +187,34 @@ async def test_member_is_assigned_what_a_lost_response_had(loses: str, monkeypat
             lost = lose_next_assignment(b, monkeypatch)
         await until(lambda: share(a, b))
         assert lost
+
+
+@pytest.mark.parametrize("lost", ["the response to its join", "its leave request"])
+async def test_static_member_is_not_refused_for_its_own_instance_id(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster() as running, readers() as reading:
+        a = consumer(running, group_instance_id="i", rebalance_timeout_ms=500)
+        await a.start()
+        call, epochs = a._network.call, list[int]()
+
+        async def losing(node_id: int, request: Any, **more: Any) -> Any:
+            if not isinstance(request, ConsumerGroupHeartbeatRequest):
+                return await call(node_id, request, **more)
+            epochs.append(request.member_epoch)
+            if lost == "its leave request" and request.member_epoch == STATIC_LEAVE and epochs.count(JOINING) == 1:
+                raise TimeoutError("no response")
+            response = await call(node_id, request, **more)
+            if lost == "the response to its join" and len(epochs) == 1:
+                raise ConnectionResetError("the connection is lost")
+            return response
+
+        monkeypatch.setattr(a._network, "call", losing)
+        if lost == "its leave request":
+            while not a.assignment():
+                await a.getmany(timeout_ms=100)
+            await until(lambda: STATIC_LEAVE in epochs)  # nobody asks for records
+        reading.follow(a)
+        await until(lambda: epochs.count(JOINING) > 2)
+        await until(lambda: share(a))
 
 
 async def test_restarted_static_member_keeps_its_assignment() -> None:
