@@ -128,7 +128,7 @@ def _update_member(decision: Decision, request: ConsumerGroupHeartbeatRequest, s
         before = known_instance(group, request.instance_id, member_id)
         check_epoch(before, request.member_epoch, owned)
     after = _with_subscription(before, request, sender, decision.limits)
-    changed = group.epoch == 0
+    changed = group.assignment_epoch <= 0  # a new group, whose epoch may continue the generations of a classic one
     if after is not before:
         decision.write_metadata(after)
         changed = changed or after.topic_names != before.topic_names

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.consumer_groups import regular_expressions
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
@@ -292,6 +293,27 @@ async def test_an_expression_is_resolved_after_its_heartbeat() -> None:
         await until(lambda: bool(group_of(world).regexes))
         answer = await connection.call(beat("a", 1))
         assert (answer.member_epoch, list(assigned(answer).values())) == (2, [[0, 1, 2, 3]])  # type: ignore[union-attr]
+
+
+async def test_epoch_of_a_group_that_was_classic_survives_although_nothing_matches_its_expression() -> None:
+    async with wired() as wire:
+        world = wire.world
+        connection = await wire.connect()
+        joined = await connection.call(join_request(), version=3)
+        await connection.call(LeaveGroupRequest(group_id="g", member_id=joined.member_id), version=2)
+        more = {"subscribed_topic_names": None, "subscribed_topic_regex": "later"}
+        assert (await connection.call(beat("a", **more))).member_epoch == 3, "no generation comes twice"
+        await until(lambda: "later" in group_of(world).regexes)
+        await world.restart(1)
+        await world.coordinate(1)
+        assert (group_of(world).epoch, group_of(world).assignment_epoch) == (3, 3)
+        await world.create_topic(2, "later")
+        connection = await wire.connect()
+        world.late_ms = regular_expressions.REFRESH_MIN_MS + 1
+        await connection.call(beat("a", 3))
+        await until(lambda: bool(group_of(world).regexes["later"].topics))
+        assert (await connection.call(beat("a", 3))).member_epoch == 4
+        assert [list(rows) for rows in group_of(world).members["a"].assigned.values()] == [[0, 1]]
 
 
 @pytest.mark.parametrize("version", ["4.0", "4.1", "4.2"])
