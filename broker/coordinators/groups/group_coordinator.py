@@ -317,7 +317,9 @@ class GroupCoordinator:
             members = slot.group.members
             known = members.keys() if isinstance(members, dict) else members.by_id.keys()
             slot.positions.forget(slot.positions.members() - known)
-            return slot.positions.exchange(request)
+            exchanged = slot.positions.exchange(request)
+            self.reschedule(slot)
+            return exchanged
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         for answer in slot.positions.watch(ticket, request, slot.offsets.offset_of, self.clock_ms()):
             _answer(answer)
@@ -367,8 +369,7 @@ class GroupCoordinator:
         slot.authorize(Delete(), self.clock_ms())
         await self.sharers.delete_states(slot)
         await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
-        if slot.deserted:
-            self.close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.offsets.close_if_empty(slot)
 
 
 def _answer(answer: Answer) -> None:

@@ -148,7 +148,7 @@ class GroupOffsets:
         forgotten = self._forgets_emptied and self._is_left_empty_without(slot, doomed)
         await self.delete(slot, doomed, group=forgotten)
         if forgotten:
-            self._close_if_empty(slot)
+            self.close_if_empty(slot)
         self._runtime.reschedule(slot)
         return consumed
 
@@ -163,7 +163,8 @@ class GroupOffsets:
             return False
         return slot.offsets.committed.keys() <= set(partitions)
 
-    def _close_if_empty(self, slot: GroupEntry) -> None:
+    def close_if_empty(self, slot: GroupEntry) -> None:
+        """Forget a deleted group, unless a member, a commit or a transaction has come while it was deleted."""
         if slot.deserted and not slot.offsets and not slot.writes_in_flight:
             self._runtime.close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -200,7 +201,7 @@ class GroupOffsets:
             log.warning("cannot remove offsets of %s yet: %s", slot.group.group_id, error)
             return
         if group:
-            self._close_if_empty(slot)
+            self.close_if_empty(slot)
         self._runtime.reschedule(slot)
 
 

@@ -329,6 +329,9 @@ async def test_watch_times_out() -> None:
         response = await connection.call(watch_request({0: 10}, max_wait_ms=20))
         assert (response.error_code, positions_in(response)) == (0, {0: -1})
         assert "g" not in world.groups(1).table.slots, "asking leaves no group behind"
+        response = await connection.call(watch_request({0: 10}), version=0)
+        assert (response.error_code, positions_in(response)) == (0, {0: -1})
+        assert "g" not in world.groups(1).table.slots, "nor does an exchange of positions"
         await connection.close()
 
 
@@ -377,6 +380,32 @@ async def test_only_an_empty_group_is_deleted() -> None:
         assert world.groups(2).group("g") is None, "the tombstones were replicated"
         assert world.groups(2).offsets.of("other").offset_of((TOPIC, 0)) == 1
         await connection.close()
+
+
+@pytest.mark.parametrize("first", ["deletion", "commit"])
+async def test_commit_during_a_deletion_is_kept_if_it_is_acknowledged(first: str) -> None:
+    async with group_world(brokers=2) as world:
+        connection, other = await connect(world), await connect(world)
+        await connection.call(commit_request({0: 1}))
+        leader = world.partition(1, CONSUMER_OFFSETS_TOPIC)
+        fetchers, follower = world[2].replicas.fetchers, world.partition(2, CONSUMER_OFFSETS_TOPIC)
+        fetchers.forget(follower)
+        deletion = (connection, DeleteGroupsRequest(groups_names=["g"]))
+        steps = [deletion, (other, commit_request({1: 2}))]
+        waiting = []
+        for at, request in steps if first == "deletion" else reversed(steps):
+            before = leader.log.log_end_offset
+            waiting.append(asyncio.ensure_future(at.call(request)))
+            await until(lambda before=before: leader.log.log_end_offset > before)  # type: ignore[misc]
+        fetchers.follow(follower)
+        fetchers.settle()
+        for one in waiting:
+            await one
+        assert world.groups(1).offsets.of("g").offset_of((TOPIC, 1)) == 2
+        await world.coordinate(2)
+        assert world.groups(2).offsets.of("g").committed.keys() == {(TOPIC, 1)}
+        for one in (connection, other):
+            await one.close()
 
 
 async def test_offsets_of_a_deleted_topic_are_removed() -> None:
