@@ -40,7 +40,11 @@ def commit_request(
     member_id: str = "",
     instance_id: str | None = None,
 ) -> OffsetCommitRequest:
-    """Build a commit of offsets, the next ones to read; by a tool if there is no member."""
+    """Build a commit of offsets, the next ones to read; by a tool if there is no member.
+
+    Raises ValueError for a negative offset.
+    """
+    check_offsets(offsets)
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), offset in sorted(offsets.items()):
         row = OffsetCommitRequestPartition(
@@ -57,6 +61,13 @@ def commit_request(
         group_instance_id=instance_id,
         topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
     )
+
+
+def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
+    """Raise ValueError if one of the offsets to commit is negative: a group would count as one without that offset."""
+    for partition, offset in offsets.items():
+        if offset < 0:
+            raise ValueError(f"the offset to commit of {partition} is negative: {offset}")
 
 
 def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, ErrorCode]:

@@ -50,6 +50,17 @@ class ConsumerConfig:
             raise ValueError("audit needs a group_id")
         if self.isolation_level not in ISOLATION_LEVELS:
             raise ValueError(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {self.isolation_level!r}")
+        for name in ("session_timeout_ms", "rebalance_timeout_ms", "heartbeat_interval_ms", "max_poll_records"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("auto_commit_interval_ms", "fetch_max_wait_ms"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
+        if self.group_id is not None and self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ValueError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be less than "
+                f"session_timeout_ms={self.session_timeout_ms}; a third of it is usual"
+            )
         if self.group_protocol not in GROUP_PROTOCOLS:
             raise ValueError(f"group_protocol is one of {', '.join(GROUP_PROTOCOLS)}, not {self.group_protocol!r}")
 

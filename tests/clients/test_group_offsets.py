@@ -42,6 +42,11 @@ def test_commit_names_each_topic_once_with_its_leader_epochs() -> None:
     assert rows == {"a": [(2, 3, 3), (10, 5, 11)], "b": [(0, 7, 1)]}
 
 
+def test_negative_offset_is_not_committed() -> None:
+    with pytest.raises(ValueError, match="the offset to commit of a-2 is negative: -1"):
+        commit_request("g", OFFSETS | {TopicPartition("a", 2): -1})
+
+
 def test_commit_by_a_tool_has_no_member_and_no_epochs() -> None:
     request = commit_request("g", {TopicPartition("a", 0): 1})
     assert (request.generation_id_or_member_epoch, request.member_id) == (-1, "")

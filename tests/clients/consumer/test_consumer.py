@@ -129,6 +129,10 @@ async def test_seek_pause_and_positions() -> None:
                 await producer.send(TOPIC, b"%d" % number)
             await producer.flush()
             assert (await consumer.getone()).offset == 0
+            with pytest.raises(ValueError, match="must not be negative"):
+                consumer.seek(where, -1)
+            with pytest.raises(ValueError, match="the offset to commit of t-0 is negative"):
+                await consumer.commit({where: -1})
             assert (consumer.position(where), consumer.highwater(where)) == (1, 100)
             assert consumer.read_from(where) == 0
             consumer.seek(where, 50)
@@ -227,6 +231,14 @@ async def test_invalid_settings_are_refused_with_remedy() -> None:
         Consumer("t", audit="a")
     with pytest.raises(ValueError, match='"earliest", "latest", "none" or'):
         Consumer("t", auto_offset_reset="soonest")
+    for name in ("session_timeout_ms", "rebalance_timeout_ms", "heartbeat_interval_ms", "max_poll_records"):
+        with pytest.raises(ValueError, match=f"{name} must be positive"):
+            Consumer("t", **{name: 0})  # type: ignore[arg-type]
+    for name in ("auto_commit_interval_ms", "fetch_max_wait_ms"):
+        with pytest.raises(ValueError, match=f"{name} must not be negative"):
+            Consumer("t", **{name: -1})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="heartbeat_interval_ms=6000 must be less than session_timeout_ms=6000"):
+        Consumer("t", group_id="g", session_timeout_ms=6000, heartbeat_interval_ms=6000)
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1")
     consumer._network_config = type(consumer._network_config)(
         bootstrap_servers=(("127.0.0.1", 1),), bootstrap_timeout_ms=50
