@@ -258,6 +258,9 @@ class TransactionManager:
         if call.step is Step.COMMIT_OFFSETS and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._unknown += 1
             verdict = Verdict.LATER if self._unknown < UNKNOWN_ATTEMPTS else Verdict.ABORTABLE
+        if call.step is Step.ADD_PARTITIONS and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # A merge may have removed a partition meanwhile. Those that records still wait for are added again.
+            self._partitions_to_add.clear()
         text = f"{call.step.value} of {self.transactional_id!r}{where and f', {where}'}"
         if verdict is Verdict.FENCED:
             self._fail(ProducerFenced(ErrorCode.PRODUCER_FENCED, text))

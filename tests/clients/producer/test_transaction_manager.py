@@ -224,6 +224,38 @@ def test_offsets_of_stale_member_abort_and_keep_epoch(code: ErrorCode) -> None:
     assert (question.step, question.request.committed) == (Step.END, False)
 
 
+def refused_as_unknown() -> tuple[TransactionManager, Coordinator]:
+    """A producer whose first partition was removed by a merge before it could be added."""
+    transactions, coordinator = in_transaction()
+    assert not transactions.admits("t", 3)
+    question = transactions.next(settled=False)
+    assert question is not None
+    refused = coordinator.answer(question, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert transactions.on_response(question, refused) is Verdict.LATER
+    return transactions, coordinator
+
+
+def test_removed_partition_whose_records_have_moved_is_not_added_again() -> None:
+    transactions, coordinator = refused_as_unknown()
+    assert not transactions.admits("t", 1)
+    assert ask(transactions, coordinator, settled=False) == [Step.ADD_PARTITIONS]
+    assert coordinator.partitions == {TopicPartition("t", 1)}
+
+
+def test_unknown_partition_whose_records_still_wait_is_added_again() -> None:
+    transactions, coordinator = refused_as_unknown()
+    assert not transactions.admits("t", 3)
+    assert ask(transactions, coordinator, settled=False) == [Step.ADD_PARTITIONS]
+    assert transactions.admits("t", 3)
+
+
+def test_commit_does_not_wait_for_removed_partition() -> None:
+    transactions, coordinator = refused_as_unknown()
+    transactions.commit()
+    assert ask(transactions, coordinator) == []
+    assert transactions.state is State.READY
+
+
 def test_offset_of_removed_partition_is_dropped_after_retries() -> None:
     """A coordinator may not know a new partition yet; after a while, an unknown one counts as removed."""
     transactions, coordinator = in_transaction()
