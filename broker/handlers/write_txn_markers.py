@@ -48,6 +48,7 @@ class Written:
 
     marker: WritableTxnMarker
     partition: tuple[str, int]
+    offset: int
     wait: DelayedProduce
 
 
@@ -69,8 +70,8 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
         for partition in [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]:
             await turns.spend()
             try:
-                wait = append(replicas, partition, content, newer=marker.transaction_version >= EPOCH_BUMP)
-                written.append(Written(marker, partition, wait))
+                offset, wait = append(replicas, partition, content, newer=marker.transaction_version >= EPOCH_BUMP)
+                written.append(Written(marker, partition, offset, wait))
             except KafkaError as error:
                 outcomes.setdefault(marker.producer_id, {})[partition] = error.code
     await replicas.rooms.wait_replicated([one.wait for one in written], ctx.services.settings.request_timeout_ms)
@@ -79,7 +80,7 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
         outcomes.setdefault(one.marker.producer_id, {})[one.partition] = code
         if code is ErrorCode.NONE and one.partition[0] == CONSUMER_OFFSETS_TOPIC:
             ctx.services.groups.transactions.on_marker(
-                one.partition[1], one.marker.producer_id, commit=one.marker.transaction_result
+                one.partition[1], one.marker.producer_id, one.offset, commit=one.marker.transaction_result
             )
     return WriteTxnMarkersResponse(markers=[result_of(producer, rows) for producer, rows in outcomes.items()])
 
@@ -108,8 +109,10 @@ def control_batch(marker: WritableTxnMarker, now_ms: int) -> bytes:
     )
 
 
-def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes, *, newer: bool) -> DelayedProduce:
-    """Append a marker to one partition; markers have no generation to compare."""
+def append(
+    replicas: ReplicaManager, partition: tuple[str, int], content: bytes, *, newer: bool
+) -> tuple[int, DelayedProduce]:
+    """Append a marker to one partition, and return its offset; markers have no generation to compare."""
     try:
         found = replicas.partition(*partition)
     except KafkaError as error:
@@ -119,7 +122,7 @@ def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes,
     info = replicas.append_local(
         found, content, acks=ACKS_ALL, generation=None, origin="newer-coordinator" if newer else "coordinator"
     )
-    return DelayedProduce(found, info.last_offset + 1)
+    return info.last_offset, DelayedProduce(found, info.last_offset + 1)
 
 
 def result_of(producer_id: int, rows: dict[tuple[str, int], ErrorCode]) -> WritableTxnMarkerResult:

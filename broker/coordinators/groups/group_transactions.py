@@ -100,15 +100,16 @@ class GroupTransactions:
         part = TransactionPart((request.producer_id, request.producer_epoch), verification, on_appended)
         await slot.write(self._runtime.journal, records_of(slot.group.group_id, values), COMMIT_ERRORS, part)
 
-    def on_marker(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """Settle a transaction whose marker all in-sync replicas of a partition of `__consumer_offsets` have.
+    def on_marker(self, partition: int, producer_id: int, offset: int, *, commit: bool) -> None:
+        """Settle a transaction whose marker at `offset` all in-sync replicas of a `__consumer_offsets` partition have.
 
-        A loading partition is skipped: its load reads the journal to the end and finds the marker.
+        A repeated marker may come late, when the producer's next transaction is open. A loading partition is skipped:
+        its load reads the journal to the end and finds the marker.
         """
         shard = self._runtime.table.leadership.shards.get(partition)
         if shard is None or shard.loading:
             return
         for slot in [one for one in shard.slots.values() if producer_id in one.offsets.staged]:
-            changed = slot.offsets.settle(producer_id, commit=commit)
+            changed = slot.offsets.settle(producer_id, commit=commit, marker_offset=offset)
             self._runtime.on_offsets_committed(slot, changed)
             self._runtime.reschedule(slot)

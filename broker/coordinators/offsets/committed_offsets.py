@@ -104,9 +104,17 @@ class Offsets:
         """Stage an offset of an open transaction; the last record of a partition wins."""
         self.staged.setdefault(producer_id, {})[partition] = value
 
-    def settle(self, producer_id: int, *, commit: bool) -> list[TopicPartition]:
-        """Commit or drop the staged offsets of a transaction that has ended; return the changed partitions."""
+    def settle(self, producer_id: int, *, commit: bool, marker_offset: int | None = None) -> list[TopicPartition]:
+        """Commit or drop the staged offsets of a transaction that has ended; return the changed partitions.
+
+        Offsets behind the marker stay staged: they belong to the producer's next transaction. None: there are none.
+        """
         staged = self.staged.pop(producer_id, {})
+        if marker_offset is not None:
+            later = {partition: one for partition, one in staged.items() if one.journal_offset > marker_offset}
+            if later:
+                self.staged[producer_id] = later
+                staged = {partition: one for partition, one in staged.items() if partition not in later}
         if not commit:
             return []
         return [partition for partition, value in staged.items() if self.commit(partition, value)]

@@ -240,6 +240,26 @@ async def test_marker_arriving_during_a_load_is_applied() -> None:
         assert await fetched(await world[2].connect(), stable=True) == (20, ErrorCode.NONE)
 
 
+async def test_late_marker_does_not_settle_the_next_transaction() -> None:
+    """One request of a former coordinator also has a partition that is replicated late; its successor writes again."""
+    async with group_world() as world:
+        connection, _ = await begin_transaction(world)
+        await world.lead(1, replicas=(1, 9), topic="slow")
+        await connection.call(txn_commit_request({0: 20}))
+        late = asyncio.create_task(end(world, marker(True, OFFSETS, ("slow", 0))))
+        journal = world.partition(1, CONSUMER_OFFSETS_TOPIC)
+        await until(lambda: journal.high_watermark == 2)
+        await end(world, marker(True, OFFSETS, coordinator_epoch=2))
+        assert await fetched(connection, stable=True) == (20, ErrorCode.NONE)
+        await connection.call(txn_commit_request({0: 30}))
+        await world.lead(1, replicas=(1, 9), isr=(1,), topic="slow")
+        assert set((await late).values()) == {ErrorCode.NONE}
+        assert await fetched(connection) == (20, ErrorCode.NONE), "the next transaction is open"
+        assert await fetched(connection, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        await end(world, marker(False, OFFSETS, coordinator_epoch=2))
+        assert await fetched(connection, stable=True) == (20, ErrorCode.NONE)
+
+
 async def test_a_plain_commit_is_unstable_until_it_is_replicated() -> None:
     async with group_world(brokers=2) as world:
         connection, other = await world[1].connect(), await world[1].connect()
