@@ -32,7 +32,6 @@ from anabranch.broker.coordinators.transactions.transaction_journal import (
 from anabranch.broker.coordinators.transactions.transaction_markers import DecidedTransaction
 from anabranch.broker.coordinators.transactions.transaction_requests import Producer
 from anabranch.broker.coordinators.transactions.transactional_id import (
-    AT_REST,
     NO_PRODUCER_ID,
     PREPARE_EPOCH_FENCE,
     PREPARED,
@@ -351,28 +350,26 @@ class TransactionCoordinator:
         """Delete the ids that no producer has used for `transactional.id.expiration.ms`."""
         latest_ms = now_ms - self._config.current.transactional_id_expiration_ms
         for shard in self._loaded_shards():
-            expired = [
-                one
-                for one in shard.transactions.values()
-                if one.pending is None and one.state in AT_REST and one.last_update_ms <= latest_ms
-            ]
+            expired = [one for one in shard.transactions.values() if requests.has_expired(one, latest_ms)]
             for start in range(0, len(expired), TOMBSTONES_PER_BATCH):
-                await self._remove(shard, expired[start : start + TOMBSTONES_PER_BATCH])
+                # A producer may have begun to use an id during the writes before.
+                batch = [
+                    one for one in expired[start : start + TOMBSTONES_PER_BATCH] if requests.has_expired(one, latest_ms)
+                ]
+                if batch and self._is_current(shard):
+                    await self._remove(shard, batch)
 
     async def _remove(self, shard: TransactionShard, expired: list[Transaction]) -> None:
-        calm = [one for one in expired if one.pending is None and one.state in AT_REST]
-        moves = [(one, one.prepare_dead()) for one in calm]
-        tombstones = [(encode_transaction_key(one.transactional_id), None) for one in calm]
-        if not calm or not self._is_current(shard):
-            return
+        moves = [(one, one.prepare_dead()) for one in expired]
+        tombstones = [(encode_transaction_key(one.transactional_id), None) for one in expired]
         try:
             await self._journal.append(shard.partition, tombstones, TRANSACTION_ERRORS)
         except KafkaError as error:
-            log.info("cannot remove %d expired transactional ids yet: %s", len(calm), error)
+            log.info("cannot remove %d expired transactional ids yet: %s", len(expired), error)
             for transaction, transition in moves:
                 transaction.abandon_transition(transition)
             return
-        for transaction in calm:
+        for transaction in expired:
             shard.transactions.pop(transaction.transactional_id, None)
 
     # --- administration ------------------------------------------------------------------------------------------

@@ -195,6 +195,12 @@ def has_timed_out(transaction: Transaction, now_ms: int) -> bool:
     return open_and_calm and transaction.start_ms + transaction.timeout_ms < now_ms
 
 
+def has_expired(transaction: Transaction, latest_ms: int) -> bool:
+    """Return whether the id is at rest, and was last used at `latest_ms` or before."""
+    calm = transaction.pending is None and transaction.state in AT_REST
+    return calm and transaction.last_update_ms <= latest_ms
+
+
 def _check_producer(transaction: Transaction, producer: Producer) -> None:
     if transaction.producer_id != producer.id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from anabranch.broker.coordinators.transactions import transaction_coordinator
 from anabranch.broker.coordinators.transactions.transactional_id import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -337,6 +339,32 @@ async def test_expired_ids_are_kept_until_their_tombstones_are_written(monkeypat
         assert one is not None and one.pending is None
         partition.min_insync_replicas = 1
         await until(lambda: world.state() is None)
+
+
+async def test_expired_id_that_is_used_again_before_its_tombstone_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tombstones are written in batches, and each is replicated before the next one is written."""
+    monkeypatch.setattr(transaction_coordinator, "TOMBSTONES_PER_BATCH", 1)
+    async with transaction_world(transactional_id_expiration_ms=60_000) as world:
+        await world.begin()
+        await world.begin("second")
+        world.late_ms = 60_001
+        coordinator = world.coordinator()
+        append, replicated = coordinator._journal.append, asyncio.Event()
+
+        async def append_late(*arguments: Any, **options: Any) -> int:
+            offset = await append(*arguments, **options)
+            if world.written()[-1] == ("tx", None):
+                await replicated.wait()
+            return offset
+
+        monkeypatch.setattr(coordinator._journal, "append", append_late)
+        removing = asyncio.create_task(coordinator._remove_expired(world.clock_ms()))
+        await until(lambda: world.written()[-1] == ("tx", None))
+        me = await world.begin("second")
+        replicated.set()
+        await removing
+        assert world.state() is None
+        assert await world.add(me, 0, transactional_id="second") == [NONE]
 
 
 # --- administration --------------------------------------------------------------------------------------------------
