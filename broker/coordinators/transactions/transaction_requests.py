@@ -185,6 +185,8 @@ def _may_end(transaction: Transaction, producer: Producer, again: bool, from_cli
     """Return whether the producer's epoch may end this transaction, or repeat its end."""
     if not from_client:
         return producer.epoch >= transaction.producer_epoch
+    if transaction.producer_epoch == PRODUCER_EPOCH_MAX:
+        return False  # no producer has this epoch, and no other one can follow
     same = producer.epoch == transaction.producer_epoch
     return same or (again and transaction.state in (COMPLETE_COMMIT, COMPLETE_ABORT))
 
@@ -204,7 +206,7 @@ def has_expired(transaction: Transaction, latest_ms: int) -> bool:
 def _check_producer(transaction: Transaction, producer: Producer) -> None:
     if transaction.producer_id != producer.id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
-    if transaction.producer_epoch != producer.epoch:
+    if transaction.producer_epoch != producer.epoch or producer.epoch == PRODUCER_EPOCH_MAX:
         raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
 
 

@@ -165,7 +165,7 @@ class Transaction:
         if expected_epoch is not None:
             if self.producer_epoch in (NO_PRODUCER_EPOCH, expected_epoch):
                 last_epoch = self.producer_epoch
-            elif expected_epoch == self.last_producer_epoch:
+            elif expected_epoch == self.last_producer_epoch and self.producer_epoch < PRODUCER_EPOCH_MAX:
                 # Its response was lost. No other producer came between: that would have cleared the last epoch.
                 epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
             else:

@@ -189,11 +189,24 @@ def test_exhausted_epochs_need_a_new_producer_id() -> None:
     one = transaction(producer_epoch=32766)
     assert init(one, Producer(1000, 32765)) is FENCED
     assert init(one, Producer(1000, 32766), 2000) is EMPTY
+    one = transaction(COMPLETE_ABORT, producer_epoch=32767, last_producer_epoch=32766)
+    assert init(one, Producer(1000, 32766)) is FENCED, "its transaction of version 2 timed out"
     one = transaction(producer_epoch=0, last_producer_id=900, last_producer_epoch=32766)
     assert init(one, Producer(900, 32766)) is EMPTY, "the answer with the new producer id was lost"
     assert init(transaction(producer_epoch=0, last_producer_id=900), Producer(900, 17)) is FENCED
     for state in (ONGOING, *PREPARED):
         assert not requests.wants_new_producer_id(transaction(state, producer_epoch=32766), None)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_no_producer_has_the_last_epoch(version: int) -> None:
+    """Another epoch could not follow: not to end its transaction, nor to abort it when it has timed out."""
+    one = transaction(COMPLETE_ABORT, producer_epoch=32767, last_producer_epoch=32766)
+    for producer in (Producer(1000, 32766), Producer(1000, 32767)):
+        with pytest.raises(KafkaError, match="PRODUCER_FENCED"):
+            requests.end(one, producer, commit=False, client_version=version, now_ms=50)
+        with pytest.raises(KafkaError, match="PRODUCER_FENCED"):
+            requests.add_partitions(one, producer, [("t", 0)], client_version=version, now_ms=50)
 
 
 def test_fence_is_followed_by_an_abort() -> None:
