@@ -339,8 +339,7 @@ class Partition:
                 safe = follower.log_end_offset
         if safe <= self.high_watermark:
             return False
-        self.high_watermark = safe
-        self.notify_listeners()
+        self._raise_high_watermark(safe)
         return True
 
     @property
@@ -357,9 +356,13 @@ class Partition:
         own = max(before, min(leader_high_watermark, self.log.log_end_offset), self.log.log_start_offset)
         if own == before:
             return False
-        self.high_watermark = own
-        self.notify_listeners()
+        self._raise_high_watermark(own)
         return True
+
+    def _raise_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        self.log.producers.forget_replicated(offset)
+        self.notify_listeners()
 
     def _eligible(self, replica: int, follower: Follower) -> bool:
         """Return whether a follower is alive and last fetched with its registered broker epoch (KIP-903)."""

@@ -254,12 +254,17 @@ class ProducerStates:
         first_open = next(iter(self._open), None)
         if not self._unreplicated:
             return first_open
-        for start in [start for start, marker in self._unreplicated.items() if marker < high_watermark]:
-            del self._unreplicated[start]
+        self.forget_replicated(high_watermark)
         first_unreplicated = min(self._unreplicated, default=None)
         if first_open is None or (first_unreplicated is not None and first_unreplicated < first_open):
             return first_unreplicated
         return first_open
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """Forget ended transactions whose markers are replicated: they bound no last stable offset any more."""
+        if self._unreplicated:
+            for start in [start for start, marker in self._unreplicated.items() if marker < high_watermark]:
+                del self._unreplicated[start]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Remove producers without an open transaction that have not written for `expiration_ms`."""

@@ -12,6 +12,7 @@ from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.common_structs import GenerationStart
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.replication.partitions import (
     LAG_MS,
     TOPIC_ID,
@@ -22,6 +23,7 @@ from tests.broker.replication.partitions import (
     lead,
     state_of,
 )
+from tests.broker.transactions import PRODUCER, transactional_batch
 
 # -- listeners ----------------------------------------------------------------------------------------------------
 
@@ -286,3 +288,25 @@ def test_high_watermark_of_a_follower_is_bounded_by_its_log_end(partition: Parti
     assert partition.high_watermark == 3
     assert not partition.follow_high_watermark(1)
     assert partition.high_watermark == 3, "committed stays committed"
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_ended_transactions_are_forgotten_where_nobody_reads(partition: Partition, leads: bool) -> None:
+    lead(partition, 0, epoch=4, replicas=[1], isr=(1,))
+    for _ in range(3):
+        for content in (transactional_batch("v"), end_of_transaction()):
+            partition.log.append_as_leader(content, leader_epoch=4, now_ms=1, origin="coordinator")
+    if leads:
+        assert partition.advance_high_watermark(0)
+    else:
+        partition.become_follower(state_of(leader=2, epoch=5))
+        assert partition.follow_high_watermark(4)
+        assert list(partition.log.producers._unreplicated) == [4], "its marker is not replicated"
+        assert partition.follow_high_watermark(6)
+    assert not partition.log.producers._unreplicated
+
+
+def end_of_transaction() -> bytes:
+    return build_end_transaction(
+        commit=True, producer_id=PRODUCER[0], producer_epoch=PRODUCER[1], coordinator_epoch=1, timestamp_ms=1
+    )
