@@ -140,7 +140,14 @@ class Network:
     # metadata
 
     def follow(self, *topics: str) -> None:
-        """Include these topics in every refresh from now on. Does not refresh by itself."""
+        """Include these topics in every refresh from now on. Does not refresh by itself.
+
+        Raises TypeError or ValueError for a name that cannot be encoded, since no refresh could succeed any more.
+        """
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise TypeError(f"the name of a topic is a str, not {topic!r}")
+            topic.encode()
         self._topics.update(dict.fromkeys(topics))
 
     def unfollow(self, topic: str) -> None:

@@ -169,6 +169,14 @@ async def test_refreshes_are_shared_but_never_older_than_the_call() -> None:
         assert brokers.count(MetadataRequest) - before == 2
 
 
+@pytest.mark.parametrize("name", [b"t", None, 5, "\udc80"])
+async def test_topic_that_cannot_be_named_in_a_request_does_not_end_all_refreshes(name: Any) -> None:
+    async with connected() as (_, network):
+        with pytest.raises((TypeError, ValueError)):
+            await network.wait_for_topic(name, lambda metadata: False, timeout_ms=1000)
+        await network.refresh()
+
+
 async def test_metadata_listeners_are_called_until_removed() -> None:
     async with connected() as (_, network):
         snapshots = []
