@@ -23,7 +23,13 @@ from anabranch.clients.producer.flow_control import Flush, SendQueue
 from anabranch.clients.producer.metrics import ProducerMetrics, Statistics
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
 from anabranch.clients.producer.partitioner import ClusterView, Partitioner, PartitionerFunction
-from anabranch.clients.producer.producer_record import Record, RecordMetadata
+from anabranch.clients.producer.producer_record import (
+    TIMESTAMP_MAX_MS,
+    Record,
+    RecordMetadata,
+    checked_headers,
+    checked_timestamp,
+)
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.clients.producer.routes import check_accepted, route_of
 from anabranch.clients.producer.sender import ALL, Sender
@@ -269,7 +275,8 @@ class Producer:
         Raises:
             KafkaError: REQUEST_TIMED_OUT when the topic stayed unknown or the buffer full for `max_block_ms`;
                 NOT_ENOUGH_REPLICAS with `refuse_below_min_insync_replicas`.
-            TypeError: The key or the value is not bytes.
+            TypeError: The key, the value or a header is not bytes, or a number is not an integer.
+            ValueError: The partition or the timestamp is negative.
             RuntimeError: The producer is not started, or has a transactional id and no transaction is open.
             FatalError: The producer has failed for good, such as `ProducerFenced`.
         """
@@ -451,10 +458,14 @@ class Producer:
         if self._transaction_task is not None:
             self._transaction_task.check_open()
         route = route_of(key, partition)
+        if headers:
+            headers = checked_headers(headers)
+        created_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
+        if created_ms.__class__ is not int or not -1 <= created_ms <= TIMESTAMP_MAX_MS:
+            created_ms = checked_timestamp(created_ms)
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata]
         receipt = self._loop.create_future() if self._transaction_task is None else _QuietReceipt(loop=self._loop)
-        created_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._marks is not None and key is not None:
             headers = (*headers, self._marks.next_header(queues.name, key))
             wake = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)

@@ -5,6 +5,7 @@ Source: Kafka's `ProducerRecord` and `RecordMetadata`.
 
 from __future__ import annotations
 
+from operator import index as as_index
 from typing import Final, NamedTuple, Protocol
 
 from anabranch.protocol.records.record import Headers
@@ -12,6 +13,9 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 RECORD_OVERHEAD_BYTES: Final = 14
 """Length, attributes, deltas and the lengths of key, value and headers; an upper estimate."""
+
+
+TIMESTAMP_MAX_MS: Final = 2**63 - 1
 
 
 class RecordMetadata(NamedTuple):
@@ -65,3 +69,27 @@ def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     for name, content in headers:
         size += 4 + len(name) + (len(content) if content is not None else 0)
     return size
+
+
+def checked_headers(headers: Headers) -> Headers:
+    """Return a copy of a record's headers. Raises TypeError or ValueError if they cannot be encoded."""
+    try:
+        pairs = tuple((name, content) for name, content in headers)
+    except (TypeError, ValueError):
+        raise TypeError(f"headers are pairs of a name and bytes, not {headers!r}") from None
+    for name, content in pairs:
+        if not isinstance(name, str) or not (content is None or isinstance(content, bytes)):
+            raise TypeError(f"headers are pairs of a name and bytes, not {(name, content)!r}")
+        name.encode()
+    return pairs
+
+
+def checked_timestamp(timestamp_ms: int) -> int:
+    """Return a record's timestamp as an integer; -1 is none. Raises TypeError or ValueError if it cannot be one."""
+    try:
+        whole_ms = as_index(timestamp_ms)
+    except TypeError:
+        raise TypeError(f"timestamp_ms is a whole number, not {timestamp_ms!r}") from None
+    if not -1 <= whole_ms <= TIMESTAMP_MAX_MS:
+        raise ValueError(f"timestamp_ms is in milliseconds since 1970, not {whole_ms}")
+    return whole_ms

@@ -9,6 +9,7 @@ A record is refused before it is accepted if its destination cannot take it.
 
 from __future__ import annotations
 
+from operator import index as as_index
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -21,9 +22,11 @@ UNKEYED: Final = -1
 
 
 def route_of(key: bytes | None, partition: int | None) -> int:
-    """Return the route of a new record."""
+    """Return the route of a new record. Raises ValueError for a negative partition, whose route would be another."""
     if partition is not None:
-        return explicit_route(partition)
+        if as_index(partition) < 0:
+            raise ValueError(f"a partition is 0 or more, not {partition}; None lets the partitioner choose")
+        return explicit_route(as_index(partition))
     return UNKEYED if key is None else murmur2(key)
 
 

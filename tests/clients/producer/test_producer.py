@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -207,8 +208,18 @@ async def test_refusals_reach_the_application() -> None:
             with pytest.raises(KafkaError) as unknown:
                 await producer.send("bad/name", b"x")
             assert unknown.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
-            with pytest.raises(TypeError, match="bytes"):
-                await producer.send("t", "text")  # type: ignore[arg-type]
+            mistakes: list[dict[str, Any]] = [
+                {"value": "text"},
+                {"headers": [("name", "text")]},
+                {"timestamp_ms": 1.5},
+                {"partition": -1},
+                {"topic": b"t"},
+            ]
+            for mistake in mistakes:
+                with pytest.raises((TypeError, ValueError)):
+                    await producer.send(**{"topic": "t", "value": b"x"} | mistake)
+            await producer.send_and_wait("other", b"x")
+            assert (await producer.send_and_wait("t", b"x")).offset == 1, "none ends the producer, or its metadata"
 
 
 async def test_topic_is_created_on_first_use() -> None:

@@ -36,6 +36,18 @@ def test_explicit_partition_overrides_key() -> None:
     assert route_of(b"k", 3) == route_of(None, 3) == explicit_route(3)
 
 
+@pytest.mark.parametrize("partition", [-1, -2, -7])
+def test_negative_partition_is_refused(partition: int) -> None:
+    """Its route would be that of any partition, or of some key."""
+    with pytest.raises(ValueError, match=f"not {partition}"):
+        route_of(b"k", partition)
+
+
+def test_partition_that_is_no_integer_is_refused() -> None:
+    with pytest.raises(TypeError):
+        route_of(b"k", 1.0)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("route", [explicit_route(1), murmur2(b"k")])
 def test_starved_partition_refuses_and_its_neighbours_do_not(route: int) -> None:
     home = chosen_partition(route) if route < 0 else topic_of(2).address(route)
