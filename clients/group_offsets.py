@@ -7,7 +7,8 @@ A member commits with its generation and its member id; a tool has neither. Pure
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from operator import index as as_index
+from typing import Any, Final
 
 from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
@@ -30,6 +31,8 @@ from anabranch.protocol.apis.offset_fetch import (
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
 
+OFFSET_MAX: Final = 2**63 - 1
+
 
 def commit_request(
     group_id: str,
@@ -42,9 +45,9 @@ def commit_request(
 ) -> OffsetCommitRequest:
     """Build a commit of offsets, the next ones to read; by a tool if there is no member.
 
-    Raises ValueError for a negative offset.
+    Raises TypeError or ValueError for offsets that no request can carry.
     """
-    check_offsets(offsets)
+    offsets = checked_offsets(offsets)
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), offset in sorted(offsets.items()):
         row = OffsetCommitRequestPartition(
@@ -63,11 +66,17 @@ def commit_request(
     )
 
 
-def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
-    """Raise ValueError if one of the offsets to commit is negative: a group would count as one without that offset."""
-    for partition, offset in offsets.items():
-        if offset < 0:
-            raise ValueError(f"the offset to commit of {partition} is negative: {offset}")
+def checked_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return a copy of an application's offsets. Raises TypeError or ValueError if no request could carry them."""
+    checked: dict[TopicPartition, int] = {}
+    for partition, offset in dict(offsets).items():
+        if not (isinstance(partition, tuple) and len(partition) == 2 and isinstance(partition[0], str)):
+            raise TypeError(f"offsets are by TopicPartition, not by {partition!r}")
+        checked[TopicPartition(partition[0], as_index(partition[1]))] = as_index(offset)
+        if not 0 <= offset <= OFFSET_MAX:
+            what = "negative" if offset < 0 else "above 2^63 - 1"
+            raise ValueError(f"the offset to commit of {partition[0]}-{partition[1]} is {what}: {offset}")
+    return checked
 
 
 def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, ErrorCode]:

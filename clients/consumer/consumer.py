@@ -27,7 +27,7 @@ from anabranch.clients.consumer.metrics import ConsumerMetrics, metrics_of
 from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, OffsetAndTimestamp
 from anabranch.clients.consumer.topic_gates import GateOpening, GateView
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.group_offsets import check_offsets
+from anabranch.clients.group_offsets import checked_offsets
 from anabranch.clients.network import make_rng
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
@@ -407,11 +407,12 @@ class Consumer(ConsumerRuntime):
             ConnectionError: The coordinator went away before it answered. The offsets may be committed.
             TimeoutError: The coordinator did not answer in time. The offsets may be committed.
             RuntimeError: Some deliveries could not be written to the audit.
+            TypeError: The offsets are not integers by `TopicPartition`.
             ValueError: The consumer has no group, or an offset is negative.
         """
         if self._joiner is None:
             raise ValueError("committing needs a group_id")
-        check_offsets(offsets or {})
+        offsets = None if offsets is None else checked_offsets(offsets)
         await self._joiner.wait_joined(timeout_ms=self._network_config.request_timeout_ms)
         await self.check_membership()
         await self._polling.commit(offsets)

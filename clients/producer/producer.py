@@ -14,7 +14,6 @@ from typing import Any, Never, Self, Unpack
 from anabranch.clients.clock import time_of_day_clock
 from anabranch.clients.config import NetworkConfig, ProducerConfig, parse_servers
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.group_offsets import check_offsets
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network, make_rng
 from anabranch.clients.producer.accumulator import Accumulator
@@ -380,9 +379,9 @@ class Producer:
             AbortableError: The coordinator refuses the offsets, as those of a member that has left the group.
             FatalError: The producer has failed for good.
             RuntimeError: No transaction is open.
+            TypeError: The offsets are not integers by `TopicPartition`.
             ValueError: An offset is negative.
         """
-        check_offsets(offsets)
         member = ConsumerGroupMetadata(group) if isinstance(group, str) else group
         await self._transactional().send_offsets(offsets, member)
 

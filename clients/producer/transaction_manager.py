@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.group_offsets import checked_offsets
 from anabranch.clients.producer import transaction_calls
 from anabranch.clients.producer.transaction_calls import TransactionalProducer, TransactionCall
 from anabranch.clients.producer.transaction_errors import (
@@ -148,10 +149,11 @@ class TransactionManager:
         self._unreported_end = None
 
     def add_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
-        """Commit these offsets of a group if, and when, the transaction commits."""
+        """Commit these offsets of a group if, and when, the transaction commits. Raises TypeError or ValueError."""
         self.check_open()
-        if offsets:
-            self._offsets.append(_Offsets(group, dict(offsets)))
+        checked = checked_offsets(offsets)
+        if checked:
+            self._offsets.append(_Offsets(group, checked))
 
     def check_open(self) -> None:
         """Raise RuntimeError outside a transaction, and the error of one that has failed."""

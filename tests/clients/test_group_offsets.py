@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from anabranch import TopicPartition
 from anabranch.clients.group_offsets import (
+    checked_offsets,
     commit_errors,
     commit_request,
     fetch_error,
@@ -45,6 +48,14 @@ def test_commit_names_each_topic_once_with_its_leader_epochs() -> None:
 def test_negative_offset_is_not_committed() -> None:
     with pytest.raises(ValueError, match="the offset to commit of a-2 is negative: -1"):
         commit_request("g", OFFSETS | {TopicPartition("a", 2): -1})
+
+
+def test_offsets_are_copied_with_their_partitions() -> None:
+    given: Any = {("t", 0): 5}
+    copied = checked_offsets(given)
+    given.clear()
+    (partition,) = copied
+    assert (partition.topic, partition.partition, copied) == ("t", 0, {TopicPartition("t", 0): 5})
 
 
 def test_commit_by_a_tool_has_no_member_and_no_epochs() -> None:

@@ -15,6 +15,7 @@ from anabranch.clients.producer.transaction_calls import (
     TransactionCall,
 )
 from anabranch.clients.producer.transaction_errors import Step
+from anabranch.clients.producer.transaction_manager import State, TransactionManager
 from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
@@ -55,6 +56,28 @@ def test_every_request_has_coordinator_key_and_producer_identity(
     fields = (f"{prefix}{field}" for field in ("transactional_id", "producer_id", "producer_epoch"))
     assert tuple(getattr(request, field) for field in fields) == ASKER
     assert (question.key, question.key_type) == (key, key_type)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "error"),
+    [
+        ({TopicPartition("t", 0): None}, TypeError),
+        ({TopicPartition("t", 0): 5.0}, TypeError),
+        ({TopicPartition("t", 0): -1}, ValueError),
+        ({TopicPartition("t", 0): 2**63}, ValueError),
+        ({("t", "0"): 5}, TypeError),
+        ({"t0": 5}, TypeError),
+        ([TopicPartition("t", 0)], TypeError),
+    ],
+    ids=repr,
+)
+def test_offsets_that_no_request_can_carry_are_refused(offsets: Any, error: type[Exception]) -> None:
+    """Not the request later: its failure would end the producer."""
+    transactions = TransactionManager("id", 60000)
+    transactions.state = State.IN_TRANSACTION
+    with pytest.raises(error):
+        transactions.add_offsets(offsets, GROUP)
+    assert not transactions.offsets_pending
 
 
 @pytest.mark.parametrize(("group", "epochs"), [(GROUP, [-1, -1]), (KNOWING, [10, 12])])
