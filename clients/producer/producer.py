@@ -351,6 +351,7 @@ class Producer:
             AbortableError: A record of the transaction could not be stored; abort, and begin it anew.
             FatalError: The producer has failed for good, such as `ProducerFenced`.
             KafkaError: REQUEST_TIMED_OUT after `max_block_ms`: the outcome is open, call again to learn it.
+                NETWORK_EXCEPTION when another task stopped the producer: the outcome is open.
             RuntimeError: No transaction is open.
         """
         await self._transactional().commit()

@@ -197,6 +197,8 @@ class TransactionTask:
                 while not reached():
                     if self._transactions.failure is not None:
                         raise self._transactions.failure
+                    if self._task.cancelled():
+                        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{otherwise}: the producer was stopped")
                     if self._task.done():
                         self._task.result()
                     turn = self._loop.create_future()

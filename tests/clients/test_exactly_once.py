@@ -248,3 +248,16 @@ async def test_timed_out_commit_may_be_repeated() -> None:
                 except KafkaError as error:
                     assert error.code is ErrorCode.REQUEST_TIMED_OUT, error
         assert await values(cluster, 1) == [b"kept"]
+
+
+async def test_stop_ends_pending_commit_of_another_task_without_cancelling_it() -> None:
+    async with cluster_and_admin() as (cluster, _):
+        async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("out", b"open")
+            for node_id in (1, 2, 3):
+                await cluster.crash_broker(node_id)
+            committing = asyncio.create_task(producer.commit_transaction())
+            await asyncio.sleep(0)
+        with pytest.raises(KafkaError, match="the outcome of the commit is unknown: the producer was stopped"):
+            await committing
