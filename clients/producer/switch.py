@@ -81,8 +81,12 @@ def withdraw(queue: PartitionQueue) -> None:
 
 
 def refusal_is_final(batch: Batch, generation: int) -> bool:
-    """Whether a leader that names this generation can never accept the batch."""
-    return generation > batch.batch_generation
+    """Whether a leader that names this generation can never accept the batch.
+
+    A batch above the topic's own generation is of a deleted topic of the same name: this one has never stored it.
+    """
+    of_deleted_topic = batch.batch_generation > batch.queue.topic.generation and generation >= 0
+    return of_deleted_topic or generation > batch.batch_generation
 
 
 def outcome_is_lost(batch: Batch, first_generation: int) -> bool:
@@ -93,7 +97,8 @@ def outcome_is_lost(batch: Batch, first_generation: int) -> bool:
 def refuse(batch: Batch, generation: int) -> None:
     """Apply a refusal (step (c), first half): nothing older than the leader's generation may follow."""
     queue = batch.queue
-    queue.fence = max(queue.fence, generation)
+    if generation > batch.batch_generation:
+        queue.fence = max(queue.fence, generation)
     queue.unresolved.remove(batch)
     queue.rewind(batch)
     batch.done = True

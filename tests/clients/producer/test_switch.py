@@ -16,7 +16,7 @@ from anabranch.clients.producer import drain_order, queues, switch
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.linear_hashing import KeyClass
-from tests.clients.producer.world import TOPIC, UNKEYED, Receipt, Rules, Violation, World, explicit_route
+from tests.clients.producer.world import TOPIC, UNKEYED, Leader, Receipt, Rules, Violation, World, explicit_route
 
 CHAINS = [(1, 2), (2, 1), (1, 2, 1), (2, 1, 2), (2, 4, 1), (1, 2, 4), (3, 6, 4), (4, 6, 8, 5)]
 BELOW_THE_BASE = [(3, 2), (3, 2, 1, 5), (5, 2, 7)]
@@ -377,6 +377,45 @@ def test_recreated_topic_starts_with_new_state() -> None:
     assert topic.generation == 0
     assert waiting(topic) == {0: [0]}
     assert not topic.queue(1).established
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_batch_of_deleted_topic_does_not_wait_for_its_generation_in_the_next_topic(answered: bool) -> None:
+    """The new topic of the same name has never had it, so its leader refuses the batch each time."""
+    world = settled((1, 2))
+    resize(world)
+    world.learn(1)
+    world.send(2)
+    world.transmit()
+    node = world.where[0]
+    if answered:
+        world.leaders = {}
+        world.arrive(node)
+        world.answer(node)
+    world.leaders, world.planned = {0: Leader(0)}, 0
+    world.accumulator.adopt(TOPIC, b"other", world.lineages[0], range(1))
+    world.send(2)
+    for _ in range(5):
+        world.now += 0.5
+        world.transmit()
+        while world.wires[node]:
+            world.arrive(node)
+            world.answer(node)
+    assert [stored.number for stored in world.leaders[0].log] == [0, 1]
+
+
+def test_refusal_of_batch_of_deleted_topic_fences_no_partition_of_a_topic_without_generations() -> None:
+    world = settled((1, 2))
+    resize(world)
+    world.learn(1)
+    world.send(2)
+    world.transmit()
+    topic = world.accumulator.topic(TOPIC)
+    (batch,) = topic.queue(0).unresolved
+    world.accumulator.adopt(TOPIC, b"other", None, range(1))
+    world.accumulator.complete(batch, ErrorCode.INVALID_PARTITION_METADATA, world.now, generation=0)
+    assert waiting(topic) == {0: [0]}
+    assert not topic.queue(0).fenced
 
 
 def test_receipt_is_completed_once() -> None:
