@@ -355,7 +355,7 @@ class Accumulator:
         queue = batch.queue
         youngest = batch is queue.unresolved[-1]
         queue.unresolved.remove(batch)
-        if youngest and code != ErrorCode.UNKNOWN_SERVER_ERROR:
+        if youngest and not batch.doubtful and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             queue.rewind(batch)
         else:
             # Later: batches that may be in the log keep their numbers, by which the leader recognises them.

@@ -92,6 +92,25 @@ def test_refusal_fails_its_batch_and_frees_its_sequence_numbers() -> None:
     assert (batch.producer_epoch, batch.base_sequence) == (0, 1)
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_refusal_of_possibly_stored_batch_does_not_free_its_sequence_numbers(lost: bool) -> None:
+    """The leader would take the next batch with these numbers for a duplicate, and not store it."""
+    bench = Bench()
+    bench.establish()
+    bench.send()
+    batch = bench.one()
+    if lost:
+        bench.accumulator.on_lost(batch, 0.0)
+    else:
+        bench.answer(batch, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    bench.now = 1
+    assert bench.one() is batch
+    bench.answer(batch, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    bench.send()
+    batch = bench.one()
+    assert (batch.producer_epoch, batch.base_sequence) == (1, 0)
+
+
 def test_refusal_before_later_batches_bumps_epoch() -> None:
     """The leader never accepts the sequence numbers of later batches."""
     bench = Bench(batch_bytes=1)
