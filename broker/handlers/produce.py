@@ -120,6 +120,7 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
     replicas = ctx.services.replicas
     hints = LeaderHints(ctx.services.metadata)
     prepared = PreparedProduce()
+    whole = request
     try:
         if request.transactional_id is None:
             check_no_transaction(request)
@@ -130,7 +131,7 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
         if request.transactional_id is not None:
             prepared.verified = await verify(replicas, request, ctx.version, prepared.fits)
     except KafkaError as error:
-        return refuse_all(ctx, request, hints, error)
+        return refuse_all(ctx, whole, hints, error)
     if needs_yielding(request):
         message_sets = ctx.version < FIRST_VERSION_WITH_BATCHES
         prepared.found = await replicas.inspector.validate(request, message_sets=message_sets)

@@ -15,7 +15,7 @@ from anabranch.broker.dispatch.dispatcher import HANDLERS
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourcePattern
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.handlers.authorization_rows import BATCH, ROWS, C, G, Row, T, partitions, request_for, row
+from tests.broker.handlers.authorization_rows import BATCH, ROWS, C, G, Row, T, X, partitions, request_for, row
 from tests.broker.handlers.authorizing import ADMIN, ALICE, LISTENER, PROPERTIES, REFUSALS, Place, place
 from tests.broker.serving import until
 from tests.contracts.error_codes import codes_in
@@ -217,6 +217,16 @@ async def test_refused_topic_does_not_fail_another(place: Place) -> None:
     answer = await place.alice.call(request)
     codes = {topic.name: one.error_code for topic in answer.responses for one in topic.partition_responses}
     assert codes == {"hidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t": ErrorCode.NONE}
+
+
+async def test_produce_that_is_refused_as_a_whole_is_answered_for_refused_topics_too(place: Place) -> None:
+    await place.grant((Operation.WRITE, T), (Operation.WRITE, X))
+    data = [{"index": 0, "records": bytes(BATCH.build(producer, 0, 0, transactional=True))} for producer in (7, 8)]
+    topics = [{"name": "hidden", "partition_data": data[:1]}, {"name": "t", "partition_data": data}]
+    request = request_for("Produce", {"transactional_id": "x", "acks": 1, "timeout_ms": 1000, "topic_data": topics})
+    answer = await place.alice.call(request)
+    rows = [(topic.name, one.error_code) for topic in answer.responses for one in topic.partition_responses]
+    assert sorted(set(rows)) == [(name, ErrorCode.INVALID_PRODUCER_ID_MAPPING) for name in ("hidden", "t")], "as Kafka"
 
 
 async def test_clients_work_with_the_rights_of_kafkas_clients(place: Place) -> None:
