@@ -7,6 +7,7 @@ leaders fail, as long as the topic is ordered and idempotence is on: both are th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Never, Self, Unpack
@@ -257,7 +258,7 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Accept a record, which is sent in the background. The order of records is that in which these calls return.
 
-        Waits only while the topic is unknown or the buffer is full, at most `max_block_ms`.
+        Waits only while the topic or a chosen partition is unknown, or the buffer is full, at most `max_block_ms`.
 
         Args:
             topic: The topic's name.
@@ -273,6 +274,7 @@ class Producer:
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT when the topic stayed unknown or the buffer full for `max_block_ms`;
+                INVALID_PARTITIONS for a chosen partition that does not exist, or that a resize has merged away;
                 NOT_ENOUGH_REPLICAS with `refuse_below_min_insync_replicas`.
             TypeError: The key, the value or a header is not bytes, or a number is not an integer.
             ValueError: The partition or the timestamp is negative.
@@ -284,7 +286,12 @@ class Producer:
         queues = self._ready.get(topic)
         if queues is None or self._accumulator.full or self._entrance.waiting or self._state != "started":
             return await self._send_in_turn(topic, value, key, partition, timestamp_ms, headers)
-        return self._append(queues, value, key, partition, timestamp_ms, headers)
+        try:
+            return self._append(queues, value, key, partition, timestamp_ms, headers)
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_PARTITIONS:
+                raise
+        return await self._send_in_turn(topic, value, key, partition, timestamp_ms, headers)
 
     async def send_and_wait(
         self, topic: str, value: bytes | None = None, key: bytes | None = None, **options: Any
@@ -485,12 +492,19 @@ class Producer:
         timestamp_ms: int | None,
         headers: Headers,
     ) -> asyncio.Future[RecordMetadata]:
-        """Send on the slow path: wait for the topic's metadata, then for buffer space, in order of the calls."""
+        """Send on the slow path: wait for the topic's metadata, then for buffer space, in order of the calls.
+
+        A partition that is not known is looked up once more, since it may have been added.
+        """
         self._check_running()
         deadline = self._loop.time() + self._config.max_block_ms / 1000
         queues = await self._topic(topic)
         if queues.refused and (self._accumulator.partitioner is None or partition is not None):
             check_accepted(queues, route_of(key, partition))
+        if partition is not None and partition not in queues.live:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._network.refresh()
         try:
             async with asyncio.timeout_at(deadline), self._entrance.turn():
                 self._check_running()

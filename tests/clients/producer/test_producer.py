@@ -151,6 +151,18 @@ async def test_explicit_partition_is_respected_until_sealed() -> None:
             assert (await producer.send_and_wait("t", b"v", b"k")).partition == 0
 
 
+async def test_partition_that_was_added_since_the_last_metadata_can_be_chosen() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1, "t", 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            assert (await producer.send_and_wait("t", b"v", partition=0)).partition == 0
+            await admin.create_partitions("t", 2)
+            await admin.wait_until(lambda metadata: len(metadata.topics["t"].partitions) == 2, "t")
+            assert (await producer.send_and_wait("t", b"v", partition=1)).partition == 1
+            with pytest.raises(KafkaError, match="never existed"):
+                await producer.send("t", b"v", partition=2)
+
+
 @pytest.mark.parametrize("doubtful", [False, True], ids=["refused", "outcome unknown"])
 async def test_records_for_partition_removed_before_metadata_update_move_if_refused(
     doubtful: bool, monkeypatch: pytest.MonkeyPatch
