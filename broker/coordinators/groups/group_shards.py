@@ -217,13 +217,15 @@ class Replay:
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     assigned_groups: dict[str, AssignedGroup] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
+    _staged: dict[int, dict[str, None]] = field(default_factory=dict)
+    """Producer id -> the groups with offsets of its open transaction: a journal may have far more groups and markers."""
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:
         """Apply the next entry of the journal. Raises DecodeError."""
         match entry:
             case TransactionEnd(producer_id=producer_id, commit=commit):
-                for offsets in self.offsets.values():
-                    offsets.settle(producer_id, commit=commit)
+                for group in self._staged.pop(producer_id, ()):
+                    self.offsets[group].settle(producer_id, commit=commit)
             case JournalRecord(key=OffsetCommitKey() as key):
                 self._put_offset(key, entry)
             case JournalRecord(key=GroupMetadataKey(group=group), value=None):
@@ -255,6 +257,7 @@ class Replay:
             offsets.commit(partition, value)
         else:
             offsets.stage(entry.producer_id, partition, value)
+            self._staged.setdefault(entry.producer_id, {})[key.group] = None
 
     def slots(self, partition: int, limits: GroupLimits, rng: random.Random, now_ms: int) -> dict[str, GroupEntry]:
         """Return the groups in the journal: those with a generation, and those with offsets only."""
