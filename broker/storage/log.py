@@ -437,8 +437,7 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        self.segments.drop_above(offset)
-        segment = self.segments.active
+        segment = self.segments.holding(offset)
         position = segment.position_of(offset)
         # An offset inside a batch removes the whole batch: nothing could append the missing half.
         cut = next(segment.headers(position), None)
@@ -446,13 +445,16 @@ class PartitionLog:
         if end < self.log_start_offset:  # the log starts inside that batch
             self.truncate_fully_and_start_at(self.log_start_offset)
             return True
+        # First: a power failure may keep the truncation and restore the removed segments, behind a gap. Below the
+        # recovery point, a start would take it for one of compaction.
+        self._cut_back(end)
+        self.segments.drop_above(offset)
         self.log_end_offset = end
         shorter = position < segment.file.size_bytes
         segment.truncate(position, end)
         self.segments.removals += 1
         self.epochs.truncate_from_end(end)
         self._restore_producers()
-        self._cut_back(end)
         self._has_changed()
         # Flush before the next append: a power failure would restore old batches and segments among those of later
         # epochs, and snapshots of producers that have never written what they say.

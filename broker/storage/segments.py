@@ -150,6 +150,10 @@ class Segments:
                 return data
             slot += 1  # compaction has removed the last batches of this segment
 
+    def holding(self, offset: int) -> Segment:
+        """Return the segment that holds an offset from the log's start on."""
+        return self._segments[bisect_right(self._bases, offset) - 1]
+
     def is_older(self, offset: int, than: int) -> bool:
         """Return whether an offset is in an older segment than another one."""
         return bisect_right(self._bases, offset) < bisect_right(self._bases, than)

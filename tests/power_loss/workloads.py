@@ -44,9 +44,12 @@ PROFILES: Final[dict[str, Profile]] = {
     "appends, each flushed": Profile({**COMMON}),
     "appends, flushed in the background": Profile({**COMMON, "flush step": 8, "flush": 2}, 1 << 60),
     "transactions": Profile({**COMMON, "transaction": 40}),
-    "truncations": Profile({**COMMON, "truncate": 8, "start anew": 4, "delete records": 3, "checkpoint": 6}),
+    "truncations": Profile(
+        {**COMMON, "truncate": 5, "refetch": 4, "start anew": 4, "delete records": 3, "checkpoint": 6}
+    ),
     "truncations, flushed in the background": Profile(
-        {**COMMON, "truncate": 8, "start anew": 1, "flush step": 8, "flush": 2, "transaction": 10}, 1 << 60
+        {**COMMON, "truncate": 5, "refetch": 4, "start anew": 1, "flush step": 8, "flush": 2, "transaction": 10},
+        1 << 60,
     ),
     "retention and deleted records": Profile({**COMMON, "retain": 6, "delete records": 6, "transaction": 8}),
     "compaction": Profile({**COMMON, "compact": 8, "transaction": 15, "flush step": 8}, 1 << 60, compacted=True),
@@ -203,6 +206,17 @@ class LogWorkload:
         end = self.rng.choice(bases[-6:])
         self.log.truncate_to(end)
         self._rewind(self.expected.cut(end))
+
+    def do_refetch(self) -> None:
+        """A new leader's log has other batches from an offset on, of an earlier epoch than the present ones."""
+        self.do_truncate()
+        self.note()
+        epoch = self.log.epochs.latest_epoch
+        for _ in range(self.rng.randint(1, 3) if epoch >= 0 else 0):
+            offset = self.log.log_end_offset
+            self.log.append_as_follower(batch(2, value=b"%d" % self.rng.getrandbits(32), at=(offset, epoch)))
+            self.expected = self.expected.appended(self.log, offset)
+            self.note()
 
     def do_start_anew(self) -> None:
         """The leader's log starts behind, or diverges before, this one."""

@@ -140,6 +140,24 @@ def test_the_epoch_checkpoint_is_rebuilt_from_the_batches(files: Files, damaged:
     assert files.read_file("t-0/leader-epoch-checkpoint") == b"0\n3\n0 0\n1 16\n2 32\n"
 
 
+def test_truncation_lowers_the_recovery_point_before_it_changes_files(files: Files) -> None:
+    """A power failure during it left a gap, if the log's timestamps did not rise: below the recovery point, gaps are
+    those of compaction.
+    """
+    log = written(files)
+    log.flush()
+    seen: list[tuple[int, object]] = []
+    log.durability.on_cut = lambda: seen.append((log.recovery_point, stored(files)))
+    before, cut = stored(files), log.segments.active.base_offset - 4
+    log.truncate_to(cut)
+    assert seen == [(cut, before)]
+    assert stored(files) != before
+
+
+def stored(files: Files) -> dict[str, bytes | None]:
+    return {name: files.read_file(f"t-0/{name}") for name in files.names("t-0")}
+
+
 def test_file_names_equal_kafkas(files: Files) -> None:
     written(files).close()
     suffixes = {name.rpartition(".")[2] for name in files.names("t-0") if name[:20].isdigit()}
