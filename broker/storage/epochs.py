@@ -66,6 +66,13 @@ class LeaderEpochCache:
         if self._assign(epoch, offset) or self.unsaved:
             self.save_if_possible()
 
+    def distrust_from(self, offset: int) -> None:
+        """Drop the entries from an offset on before recovery, which finds them in the batches; does not save.
+
+        A power failure may leave an older checkpoint, with epochs that a truncation has removed since.
+        """
+        self._entries = [entry for entry in self._entries if entry.start_offset < offset]
+
     def replay(self, epoch: int, offset: int) -> None:
         """Assign an epoch during recovery; the caller saves at the end."""
         if epoch > self.latest_epoch:
@@ -163,6 +170,6 @@ def parse_checkpoint(content: bytes) -> list[EpochEntry]:
     version, count, *lines = content.decode().split("\n")
     pairs = [line.split() for line in lines if line]
     entries = [EpochEntry(int(epoch), int(start)) for epoch, start in pairs]
-    if int(version) != _VERSION or int(count) != len(entries):
+    if int(version) != _VERSION or int(count) != len(entries) or lines[-1:] != [""]:  # a number may be cut
         raise ValueError(f"a leader epoch checkpoint of version {version} with {len(entries)} of {count} entries")
     return entries

@@ -76,7 +76,11 @@ def load_log(
     trusted = loader.load_trusted(bases, recovery_point, clean)
     loader.restore_producers()
     contiguous_from = max(recovery_point, cleaned_to)
-    loader.scan(bases[trusted:], INT64_MAX if settings.compacts and not contiguous_from else contiguous_from)
+    loader.scan(
+        bases[trusted:],
+        INT64_MAX if settings.compacts and not contiguous_from else contiguous_from,
+        recovery_point,
+    )
     return loader.finish(
         log_start_offset,
         recovery_point,
@@ -206,12 +210,14 @@ class _Loader:
         self._snapshot_offset, self._producers = newest_snapshot(self._files, self._directory, self._log_end_offset)
         replay(self._producers, self._segments, self._snapshot_offset, self._aborted)
 
-    def scan(self, bases: list[int], contiguous_from: int) -> None:
+    def scan(self, bases: list[int], contiguous_from: int, recovery_point: int) -> None:
         """Scan the remaining segments batch by batch, and truncate the log at the first invalid batch.
 
         A segment that ends above `contiguous_from` was never compacted. If it does not reach the next one, a power
         failure has lost its end, while the kernel had written the next one.
         """
+        if bases:
+            self._epochs.distrust_from(recovery_point)
         for slot, base_offset in enumerate(bases):
             segment = self._segments.add(base_offset, self._now_ms)
             written_bytes = segment.file.size_bytes

@@ -119,7 +119,9 @@ def test_checkpoint_format_equals_kafkas() -> None:
     assert format_checkpoint([EpochEntry(1, 0), EpochEntry(5, 120)]) == content
 
 
-@pytest.mark.parametrize("content", [b"", b"0", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\nx y\n", b"0\n1\n1 2 3\n", b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"0", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\nx y\n", b"0\n1\n1 2 3\n", b"\xff", b"0\n1\n1 12"]
+)
 def test_damaged_checkpoint_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):
         parse_checkpoint(content)

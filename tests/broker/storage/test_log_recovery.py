@@ -16,7 +16,7 @@ from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches, read_header
 from tests.broker.storage.batches import NOW_MS, batch
-from tests.broker.storage.logs import append, code_of, everything, opened
+from tests.broker.storage.logs import SMALL, append, code_of, everything, opened
 from tests.sim.files import DiskView, SimDisk
 from tests.sim.loop import Process, SimLoop
 
@@ -140,6 +140,26 @@ def test_the_epoch_checkpoint_is_rebuilt_from_the_batches(files: Files, damaged:
     assert files.read_file("t-0/leader-epoch-checkpoint") == b"0\n3\n0 0\n1 16\n2 32\n"
 
 
+def test_batches_correct_an_epoch_checkpoint_from_before_a_truncation(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk has refused its file, but not batches that fit into the last block; then the process is killed."""
+    log = opened(files)
+    append_all(log, [(0, 1), (5, 1), (10, 5), (15, 5)])
+    log.flush()
+    with monkeypatch.context() as full:
+
+        def refused(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+        full.setattr(files, "write_file", refused)
+        assert code_of(log.truncate_to, 10) == ErrorCode.KAFKA_STORAGE_ERROR
+        append_all(log, [(10, 3), (15, 3), (20, 6)])
+    assert log.epochs.entries == ((1, 0), (3, 10), (6, 20))
+    killed = PartitionLog.open(files, "t-0", SMALL, NOW_MS, recovery_point=log.recovery_point)
+    assert (killed.log_end_offset, killed.epochs.entries) == (25, log.epochs.entries)
+
+
 def test_truncation_lowers_the_recovery_point_before_it_changes_files(files: Files) -> None:
     """A power failure during it left a gap, if the log's timestamps did not rise: below the recovery point, gaps are
     those of compaction.
@@ -156,6 +176,11 @@ def test_truncation_lowers_the_recovery_point_before_it_changes_files(files: Fil
 
 def stored(files: Files) -> dict[str, bytes | None]:
     return {name: files.read_file(f"t-0/{name}") for name in files.names("t-0")}
+
+
+def append_all(log: PartitionLog, batches: list[tuple[int, int]]) -> None:
+    for at in batches:
+        log.append_as_follower(batch(5, at=at))
 
 
 def test_file_names_equal_kafkas(files: Files) -> None:
