@@ -197,11 +197,15 @@ class LogManager:
         key, directory = (topic, index), self.directory(path)
         current = self._logs[key]
         self._stop_cleaning(current)
-        directory.log_count += 1
-        future = self._open_future(key, directory, directory.new_future(key, self._clock_ms()))
         topic_id = self._homes[key].topic_id(name_of(key))
-        if any(topic_id):
-            future.durability.wrote(directory.set_topic_id(future.directory, topic_id))
+        directory.log_count += 1
+        try:
+            future = self._open_future(key, directory, directory.new_future(key, self._clock_ms()))
+            if any(topic_id):
+                future.durability.wrote(directory.set_topic_id(future.directory, topic_id))
+        except OSError:
+            self.drop_future(topic, index)
+            raise
         return future
 
     def drop_future(self, topic: str, index: int) -> None:
@@ -217,7 +221,10 @@ class LogManager:
                     directory.discard(name, self._clock_ms(), 0)
 
     def promote_future(self, topic: str, index: int) -> PartitionLog:
-        """Replace a log by its complete future log; the old log must not be used afterwards. Raises OSError."""
+        """Replace a log by its complete future log; the old log must not be used afterwards.
+
+        Raises OSError; another call then continues, and no record can be appended until one succeeds.
+        """
         key = (topic, index)
         directory, future = self._futures[key]
         before, home = self._logs[key], self._homes[key]
@@ -226,12 +233,12 @@ class LogManager:
         directory.high_watermarks.put(key, home.high_watermarks.offsets.get(key, 0))
         directory.log_starts.put(key, before.log_start_offset)
         directory.write_checkpoints()
-        del self._futures[key]
         self._let_go(before)
         home.discard(name_of(key), self._clock_ms(), self._topic_config(topic).file_delete_delay_ms)
-        home.forget(key)
-        home.settle()  # before the copy has the name: no file tells which one of two is current
-        directory.files.rename(future.directory, name_of(key))
+        # Before the copy has the name: no file tells which one of two is current. The checkpoints of a full disk wait.
+        home.flush_names()
+        if not directory.holds(key):
+            directory.files.rename(future.directory, name_of(key))
         directory.files.flush_directory("")
         opened = PartitionLog.open(
             directory.files,
@@ -242,6 +249,8 @@ class LogManager:
             recovery_point=future.log_end_offset,
             clean=True,
         )
+        home.forget(key)
+        del self._futures[key]
         opened.producers = before.producers
         for entry in before.epochs.entries:
             if entry.epoch > opened.epochs.latest_epoch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 import pytest
@@ -173,6 +174,62 @@ def test_failing_disk_delays_a_move() -> None:
     full.full = False
     finish(moves)
     assert len(everything(partition.log)) == 5 and where(logs)["/b"] == ["t-0"]
+
+
+def test_move_off_a_full_disk_is_finished() -> None:
+    media = disks()
+    media["/a"] = full = FaultyFiles(media["/a"])
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    for _ in range(5):
+        append(partition.log)
+    logs.checkpoint([("t", 0, 5)])
+    moves.ask("t", 0, "/b", partition)
+    full.full = True
+    finish(moves)
+    assert where(logs) == {"/a": [], "/b": ["t-0"]} and len(everything(partition.log)) == 5
+    assert append(partition.log).first_offset == 5
+    full.full = False
+    logs.close()
+    assert manager(media).high_watermark("t", 0) == 5
+
+
+@pytest.mark.parametrize("disk", ["/a", "/b"])
+@pytest.mark.parametrize("step", ["rename", "flush_directory"])
+def test_move_continues_after_a_failed_step_of_the_swap(disk: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    media = disks()
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    for _ in range(5):
+        append(partition.log)
+    moves.ask("t", 0, "/b", partition)
+    copied = logs.future("t", 0)
+    assert copied is not None
+    copied_to(partition.log, copied)
+    with monkeypatch.context() as failing:
+
+        def fails(*_: object) -> None:
+            raise OSError(errno.EIO, "input/output error")
+
+        failing.setattr(media[disk], step, fails)
+        assert not moves.step() and len(moves) == 1
+    finish(moves)
+    assert where(logs) == {"/a": [], "/b": ["t-0"]} and len(everything(partition.log)) == 5
+
+
+def test_move_that_could_not_begin_can_be_requested_again() -> None:
+    media = disks()
+    media["/b"] = full = FaultyFiles(media["/b"])
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    append(partition.log)
+    full.room_bytes = 10  # an empty log fits, its topic id does not
+    assert code_of(moves.ask, "t", 0, "/b", partition) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert logs.future("t", 0) is None and [one.log_count for one in logs.directories] == [1, 0]
+    full.room_bytes = None
+    moves.ask("t", 0, "/b", partition)
+    finish(moves)
+    assert where(logs) == {"/a": [], "/b": ["t-0"]}
 
 
 def copied_to(current: PartitionLog, future: PartitionLog) -> None:
