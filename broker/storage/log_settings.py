@@ -89,6 +89,11 @@ class LogSettings:
         return "compact" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """Return the largest age of the active segment: compaction leaves this segment out, however late it is."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    @property
     def uses_log_append_time(self) -> bool:
         """Check whether records get the broker's time (LogAppendTime)."""
         return self.message_timestamp_type == "LogAppendTime"

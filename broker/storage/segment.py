@@ -130,7 +130,7 @@ class Segment:
             filled_bytes + size_bytes > settings.segment_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or self.offset_index.size_bytes >= settings.segment_index_bytes
-            or age_ms > settings.segment_ms
+            or age_ms > settings.roll_ms
         )
 
     def takes_run(
@@ -144,8 +144,8 @@ class Segment:
             self.file.size_bytes + size_bytes <= settings.segment_bytes
             and headers[-1].last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and self.offset_index.size_bytes + OFFSET_ENTRY_BYTES * len(headers) <= settings.segment_index_bytes
-            and max_timestamp_ms - self.first_timestamp_ms <= settings.segment_ms
-            and now_ms - self.created_ms <= settings.segment_ms
+            and max_timestamp_ms - self.first_timestamp_ms <= settings.roll_ms
+            and now_ms - self.created_ms <= settings.roll_ms
         )
 
     @property

@@ -16,7 +16,7 @@ from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.record import iter_records
-from tests.broker.storage.batches import NOW_MS
+from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import Crash, FaultyFiles
 from tests.broker.storage.logs import append, code_of
 
@@ -212,6 +212,19 @@ def test_log_below_min_cleanable_dirty_ratio_is_not_compacted(files: Files) -> N
     assert is_worth_cleaning(log, dirt)
     log.settings = replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=50)
     assert not is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS + 50))
+    assert is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS + 51))
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_active_segment_is_rolled_after_the_max_compaction_lag(follows: bool) -> None:
+    log = opened(MemoryFiles(), replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=50))
+    written = [batch(timestamp_ms=NOW_MS + late_ms, at=(offset, 1)) for offset, late_ms in enumerate((0, 50, 51, 51))]
+    if follows:
+        log.append_as_follower(b"".join(written[:2]))
+        log.append_as_follower(b"".join(written[2:]))
+    for late_ms in () if follows else (0, 50, 51, 51):
+        put(log, (b"key", b"value"), now_ms=NOW_MS + late_ms)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
     assert is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS + 51))
 
 
