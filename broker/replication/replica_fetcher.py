@@ -239,6 +239,8 @@ class Fetcher:
                 self._postpone(following)
                 return
             bounds.append(row.offset)
+        if self._following.get(partition) is not following:
+            return  # another fetcher follows it by now, and the log may have grown
         if partition.role is Role.FOLLOWER and partition.leader_epoch == following.leader_epoch:
             before = partition.log.log_end_offset
             realign(partition, *bounds)

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.replication.follower_session import Following, SessionEntry
-from anabranch.broker.replication.replica_fetcher import Fetcher
+from anabranch.broker.replication.replica_fetcher import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Fetcher
 from anabranch.broker.tasks.supervised_task import FatalNodeError
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import (
@@ -17,7 +17,11 @@ from anabranch.protocol.apis.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from anabranch.protocol.apis.list_offsets import ListOffsetsResponse
+from anabranch.protocol.apis.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.partitions import TOPIC_ID, fetched_row, follower
 from tests.broker.replication.replica_cluster import Assigned, batch, log_values, replica_cluster, until
@@ -209,6 +213,30 @@ async def test_response_after_a_partition_was_transferred_is_ignored() -> None:
     one.apply_response({partition: following})
     one._take_all(response, entries)
     assert partition.high_watermark == 2
+    await one.close()
+
+
+async def test_bounds_of_the_leader_do_not_count_after_a_transfer() -> None:
+    """The fetcher that took the partition over has fetched records that the leader has appended since."""
+    partition = follower((1, 3))
+    following = Following(partition, 9)
+    one = idle_fetcher()
+    one.apply_response({partition: following})
+
+    async def respond(request: Any) -> ListOffsetsResponse:
+        asked = request.topics[0].partitions[0]
+        if asked.timestamp == LATEST_TIMESTAMP:
+            one.remove_partition()
+            partition.log.append_as_leader(batch("v"), leader_epoch=9, now_ms=1)
+        offset = 0 if asked.timestamp == EARLIEST_TIMESTAMP else 2
+        row = ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.NONE, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[row])])
+
+    async with serve(respond) as peer:
+        connection = await Connection.open("127.0.0.1", peer.port, client_id="test")
+        await one._realign(connection, following)
+        await connection.close()
+    assert partition.log.log_end_offset == 4
     await one.close()
 
 
