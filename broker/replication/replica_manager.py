@@ -345,24 +345,24 @@ class ReplicaManager:
     def stop_replica(self, topic: str, index: int, leader_epoch: int, *, delete: bool) -> ErrorCode:
         """Apply one row of StopReplica; epoch -1 (not known) and -2 (topic deletion) always apply."""
         partition = self._partitions.get((topic, index))
-        if partition is None:
-            try:
-                if delete:
-                    self.logs.delete(topic, index)
-            except KafkaError as refused:
-                return refused.code
-            return ErrorCode.NONE
-        if -1 < leader_epoch < partition.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        self._hosted.remove(partition)
-        self._stragglers.remove(partition)
-        self.housekeeping.remove(partition)
-        self.moves.forget(partition)
-        self.fetchers.forget(partition)
-        partition.stop()
-        self._role_changed(partition)
-        if delete:
-            self.logs.delete(topic, index)
+        if partition is not None:
+            if -1 < leader_epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self._hosted.remove(partition)
+            self._stragglers.remove(partition)
+            self.housekeeping.remove(partition)
+            self.moves.forget(partition)
+            self.fetchers.forget(partition)
+            partition.stop()
+            self._role_changed(partition)
+        try:
+            if delete:
+                self.logs.delete(topic, index)
+        except KafkaError as refused:
+            return refused.code
+        except OSError as error:
+            log.error("cannot delete the log of %s-%d: %s", topic, index, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
     def config_changed(self, topic: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
+
+import pytest
 
 from anabranch.protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from anabranch.protocol.errors import ErrorCode
@@ -29,6 +32,35 @@ async def test_stop_replica_stops_serving_and_deletes_on_request() -> None:
         assert cluster[2].files.exists("t-0")
         await cluster.call(cluster[2], stop(-2, delete=True))
         assert not cluster[2].files.exists("t-0")
+
+
+async def test_log_that_cannot_be_deleted_is_reported_and_deleted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller's queue to the broker must not stand still; it repeats the deletion."""
+    async with replica_cluster(1) as cluster:
+        for topic in ("t", "u"):
+            await cluster.lead(1, replicas=(1,), topic=topic)
+
+        def stop(*topics: str) -> StopReplicaRequest:
+            row = StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
+            states = [StopReplicaTopicState(topic_name=topic, partition_states=[row]) for topic in topics]
+            return StopReplicaRequest(controller_id=9, controller_epoch=1, topic_states=states)
+
+        rename = cluster[1].files.rename
+
+        def refused(source: str, target: str) -> None:
+            if source == "t-0":
+                raise OSError(errno.ENOSPC, "no space left on device")
+            rename(source, target)
+
+        with monkeypatch.context() as full:
+            full.setattr(cluster[1].files, "rename", refused)
+            for _ in range(2):
+                answer = await cluster.call(cluster[1], stop("t", "u"))
+                codes = [row.error_code for row in answer.partition_errors]
+                assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+        assert (cluster[1].files.exists("t-0"), cluster[1].files.exists("u-0")) == (True, False)
+        assert (await cluster.call(cluster[1], stop("t"))).partition_errors[0].error_code == ErrorCode.NONE
+        assert not cluster[1].files.exists("t-0")
 
 
 async def test_deletion_waits_for_an_earlier_leader_and_isr_request() -> None:
