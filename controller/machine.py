@@ -356,6 +356,8 @@ def on_replicas_stopped(
                 decided += resize.replica_dropped(state, partition, broker)
         if topic.topic_name in state.deleting and topics.all_stopped(state, topic.topic_name):
             decided.append(effects.RemoveTopic(topic.topic_name))
+        elif topic.topic_name in state.deletable:
+            decided.append(effects.SetTimer(events.RETRY_TIMER, state.settings.remind_interval_ms))
     return decided
 
 

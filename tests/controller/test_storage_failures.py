@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from anabranch.controller import events, machine
-from anabranch.controller.effects import Effect, SendToBroker, SetTimer
-from anabranch.controller.events import DeletionsRead, ResponseReceived, TimerFired
+from anabranch.controller.effects import Effect, Post, SendToBroker, SetTimer
+from anabranch.controller.events import DeletionsRead, Reconcile, ResponseReceived, TimerFired
 from anabranch.protocol.apis.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
-from anabranch.protocol.apis.stop_replica import StopReplicaRequest
+from anabranch.protocol.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from anabranch.protocol.errors import ErrorCode
 from tests.controller.world import Term, World, started
 
@@ -44,6 +44,23 @@ def test_replica_of_deleted_topic_with_same_name_is_removed_first() -> None:
     assert (row.partition_index, row.delete_partition, row.leader_epoch) == (0, True, -2), "whatever epoch that one had"
     again = machine.step(term.state, TimerFired(events.REMIND_TIMER))
     assert [type(one.request) for one in again if isinstance(one, SendToBroker)][:1] == [LeaderAndIsrRequest]
+
+
+def test_replica_that_could_not_be_deleted_is_requested_again() -> None:
+    """Otherwise the topic's deletion waits for any other event, which may never come."""
+    _, term = started(brokers=1, partitions=1, replication=1)
+    stops = stop_requests(machine.step(term.state, DeletionsRead(frozenset({"t"}))))
+    row = StopReplicaPartitionError(topic_name="t", partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    response = StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[row])
+    decided = machine.step(term.state, ResponseReceived(1, term.state.brokers[1].epoch, stops[0], response))
+    assert decided == [SetTimer(events.RETRY_TIMER, term.state.settings.remind_interval_ms)]
+    assert machine.step(term.state, TimerFired(events.RETRY_TIMER)) == [Post(Reconcile())]
+    assert stop_requests(machine.step(term.state, Reconcile())) == stops
+
+
+def stop_requests(decided: list[Effect]) -> list[StopReplicaRequest]:
+    requests = [one.request for one in decided if isinstance(one, SendToBroker)]
+    return [one for one in requests if isinstance(one, StopReplicaRequest)]
 
 
 def test_leader_with_failed_disk_is_replaced_by_in_sync_replica() -> None:
