@@ -368,6 +368,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         slot.authorize(Delete(), self.clock_ms())
         await self.sharers.delete_states(slot)
+        slot.authorize(Delete(), self.clock_ms())  # a member may have joined a share group meanwhile
         await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
         self.offsets.close_if_empty(slot)
 

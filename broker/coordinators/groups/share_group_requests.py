@@ -8,8 +8,9 @@ alterShareGroupOffsets, deleteShareGroupOffsets).
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, each
@@ -17,7 +18,7 @@ from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.groups.member_removal import removing
 from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
 from anabranch.broker.coordinators.share_groups import share_heartbeat
-from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, unite, without
+from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, of_topics, unite, without
 from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
 from anabranch.broker.coordinators.share_partitions.share_state import FRESH, ShareKey, ShareState
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -80,25 +81,22 @@ class ShareGroupRequests:
         """Initialize partitions in the background, except those that are initialized or in flight by now."""
         group = decision.group
         if partitions := without(decision.initialize, unite(group.initialized, group.in_flight)):
-            group.in_flight = unite(group.in_flight, partitions)
-            self._runtime.background.spawn(self._initialize(slot, group, partitions))
+            self._runtime.background.spawn(self._initialize(slot, group, partitions, group.epoch))
 
-    async def _initialize(self, slot: GroupEntry, group: ShareGroup, partitions: Assignment) -> None:
-        try:
-            await self._initialize_and_assign(slot, group, partitions)
-        finally:
-            group.in_flight = without(group.in_flight, partitions)
-            if without(partitions, group.initialized):
-                group.metadata_seen = None  # makes the next heartbeat retry
+    async def _initialize(self, slot: GroupEntry, group: ShareGroup, partitions: Assignment, epoch: int) -> None:
+        with _in_flight(group, partitions):
+            await self._initialize_and_assign(slot, group, partitions, epoch)
 
-    async def _initialize_and_assign(self, slot: GroupEntry, group: ShareGroup, partitions: Assignment) -> None:
+    async def _initialize_and_assign(
+        self, slot: GroupEntry, group: ShareGroup, partitions: Assignment, epoch: int
+    ) -> None:
         """Initialize the states of partitions, and assign those that succeed."""
         persister = self._shares().persister
         done: dict[bytes, frozenset[int]] = {}
         try:
             for topic_id, index in each(partitions):
                 key = ShareKey(group.group_id, topic_id, index)
-                await persister.initialize(key, group.epoch, FRESH)
+                await persister.initialize(key, epoch, FRESH)
                 done[topic_id] = done.get(topic_id, frozenset()) | {index}
         except KafkaError as error:
             log.warning("%s: not all share partitions are initialized yet: %s", group.group_id, error)
@@ -191,17 +189,20 @@ class ShareGroupRequests:
         decision = ShareDecision(group, self._topics.of(group_id))
         names = {**group.names, topic_id: topic}
         moved = {topic_id: frozenset(starts)}
+        epoch = group.epoch + 1
         decision.write_states(unite(group.initializing, moved), without(group.initialized, moved), names)
-        decision.write_epoch(group.epoch + 1, group.metadata_hash)
-        await slot.take(self._runtime.journal, decision)
+        decision.write_epoch(epoch, group.metadata_hash)
         refused: dict[int, KafkaError] = {}
-        for index, start in starts.items():
-            try:
-                await self._shares().persister.initialize(ShareKey(group_id, topic_id, index), group.epoch, start)
-            except KafkaError as error:
-                refused[index] = error
-        done = {topic_id: frozenset(starts) - refused.keys()}
-        await self._take_if_alive(slot, group, share_heartbeat.on_initialized(group, done, self._topics.of(group_id)))
+        with _in_flight(group, moved):
+            await slot.take(self._runtime.journal, decision)
+            for index, start in starts.items():
+                try:
+                    await self._shares().persister.initialize(ShareKey(group_id, topic_id, index), epoch, start)
+                except KafkaError as error:
+                    refused[index] = error
+            done = of_topics([(topic_id, frozenset(starts) - refused.keys())])
+            initialized = share_heartbeat.on_initialized(group, done, self._topics.of(group_id))
+            await self._take_if_alive(slot, group, initialized)
         return refused
 
     async def forget(self, group_id: str, topic_id: bytes) -> bool:
@@ -212,8 +213,7 @@ class ShareGroupRequests:
         if topic_id not in group.initialized and topic_id not in group.initializing:
             return False
         known = unite(group.initializing, group.initialized)
-        await self._delete_states(group, {topic_id: known[topic_id]})
-        await slot.take(self._runtime.journal, share_heartbeat.topics_removed(group, [topic_id]))
+        await self._delete_states(slot, group, {topic_id: known[topic_id]})
         return True
 
     async def topics_gone(self, slot: GroupEntry, topic_ids: Collection[bytes]) -> None:
@@ -225,8 +225,41 @@ class ShareGroupRequests:
     async def delete_states(self, slot: GroupEntry) -> None:
         """Delete all share states of a group before the group is deleted. Raises KafkaError."""
         if isinstance(slot.group, ShareGroup):
-            await self._delete_states(slot.group, unite(slot.group.initializing, slot.group.initialized))
+            await self._delete_states(slot, slot.group, unite(slot.group.initializing, slot.group.initialized))
 
-    async def _delete_states(self, group: ShareGroup, partitions: Assignment) -> None:
-        for topic_id, index in each(partitions):
-            await self._shares().persister.delete(ShareKey(group.group_id, topic_id, index))
+    async def _delete_states(self, slot: GroupEntry, group: ShareGroup, partitions: Assignment) -> None:
+        """Delete the states of topics. Raises KafkaError.
+
+        Meanwhile, and after a failure, they are not initialized: a member that joins gets new ones.
+        """
+        if not partitions:
+            return
+        with _in_flight(group, partitions):
+            decision = ShareDecision(group)
+            states = unite(group.initializing, partitions), without(group.initialized, partitions)
+            decision.write_states(*states, group.names)
+            await slot.take(self._runtime.journal, decision)
+            for topic_id, index in each(partitions):
+                _check_alive(group)
+                await self._shares().persister.delete(ShareKey(group.group_id, topic_id, index))
+            _check_alive(group)
+            await slot.take(self._runtime.journal, share_heartbeat.topics_removed(group, partitions))
+
+
+@contextlib.contextmanager
+def _in_flight(group: ShareGroup, partitions: Assignment) -> Iterator[None]:
+    """Have no heartbeat initialize these partitions during the block; afterwards the next one does, if necessary."""
+    added = without(partitions, group.in_flight)
+    group.in_flight = unite(group.in_flight, added)
+    try:
+        yield
+    finally:
+        group.in_flight = without(group.in_flight, added)
+        if without(partitions, group.initialized):
+            group.metadata_seen = None
+
+
+def _check_alive(group: ShareGroup) -> None:
+    """Raise NOT_COORDINATOR if the group was deleted, or is coordinated by another broker by now."""
+    if group.dead:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, f"group {group.group_id} was deleted or has another coordinator")

@@ -303,3 +303,56 @@ async def test_recreated_partition_is_shared_from_the_groups_previous_offset() -
         got = await a.fetch(wait_ms=60_000)
         assert list(got.values.values()) == [b"new"], got
         assert [partition for partition, _, left in await offsets(a) if left] == [1]
+
+
+def moving(start: int) -> AlterShareGroupOffsetsRequest:
+    row = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=start)
+    return AlterShareGroupOffsetsRequest(
+        group_id="g", topics=[AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[row])]
+    )
+
+
+async def test_member_that_joins_while_offsets_are_altered_starts_there() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
+        await a.join()
+        await a.fetch()
+        await send(cluster, 3)
+        await a.fetch(session_epoch=-1)
+        await a.beat(-1)
+        rule = cluster.faults.add(Rule(api=("InitializeShareGroupState",), between_brokers=True, hold=True, times=1))
+        altered = asyncio.create_task(ask(admin, moving(1)))
+        await rule.wait_hit()
+        assert (await b.beat()).error_code == ErrorCode.NONE
+        rule.release()
+        assert (await altered).responses[0].partitions[0].error_code == ErrorCode.NONE
+        await b.join()
+        assert await offsets(admin) == [(0, 1, 2)]
+        assert (await b.fetch()).acquired == [(1, 2, 1)]
+
+
+async def test_member_that_joins_while_its_group_is_deleted_reads_on() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
+        await a.join()
+        await a.beat(-1)
+        rule = cluster.faults.add(Rule(api=("DeleteShareGroupState",), between_brokers=True, hold=True, times=1))
+        deleted = asyncio.create_task(ask(admin, DeleteGroupsRequest(groups_names=["g"])))
+        await rule.wait_hit()
+        await b.beat()
+        rule.release()
+        assert (await deleted).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+        await b.join()
+        assert (await b.fetch()).errors == {0: ErrorCode.NONE}
+
+
+async def test_group_whose_deletion_fails_half_way_reads_on() -> None:
+    async with sharing(partitions=2) as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
+        await a.join(2)
+        await a.beat(-1)
+        broken = cluster.faults.add(
+            Rule(api=("DeleteShareGroupState",), between_brokers=True, error="UNKNOWN_SERVER_ERROR", after=1)
+        )
+        refused = await ask(admin, DeleteGroupsRequest(groups_names=["g"]))
+        assert refused.results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        broken.remove()
+        await b.join(2)
+        assert (await b.fetch()).errors == {0: ErrorCode.NONE, 1: ErrorCode.NONE}
