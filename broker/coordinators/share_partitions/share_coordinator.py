@@ -155,12 +155,18 @@ class ShareCoordinator:
         return self._leadership.shards.values()
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
-        """Start a new incarnation of a group in a partition. Raises FENCED_STATE_EPOCH and the journal's errors."""
+        """Start a new incarnation of a group in a partition. Raises FENCED_STATE_EPOCH and the journal's errors.
+
+        A repeated request changes nothing: it may be late, and leaders may have stored changes since. (Kafka begins
+        again.)
+        """
         shard, before = self._find(key)
         async with self._turn(shard, key):
             before = shard.states.get(key)
             if before is not None:
                 before.fence(leader_epoch=before.leader_epoch, state_epoch=state_epoch)
+                if before.state_epoch == state_epoch:
+                    return
             state = ShareState(
                 state_epoch=state_epoch,
                 start_offset=start_offset,

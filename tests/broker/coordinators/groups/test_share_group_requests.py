@@ -356,3 +356,18 @@ async def test_group_whose_deletion_fails_half_way_reads_on() -> None:
         broken.remove()
         await b.join(2)
         assert (await b.fetch()).errors == {0: ErrorCode.NONE, 1: ErrorCode.NONE}
+
+
+async def test_delayed_initialization_does_not_override_later_acknowledgements() -> None:
+    async with sharing(request_timeout_ms="2000") as cluster, members(cluster, "a", "admin") as (a, admin):
+        late = cluster.faults.add(Rule(api=("InitializeShareGroupState",), between_brokers=True, hold=True, times=1))
+        await a.join()
+        assert late.hits == 1
+        await a.fetch()
+        await send(cluster, 3)
+        await a.fetch()
+        assert await a.acknowledge(0, 1, ACCEPT) == (0, 0)
+        assert await offsets(admin) == [(0, 2, 1)]
+        late.release()
+        await a.fetch()
+        assert await offsets(admin) == [(0, 2, 1)]
