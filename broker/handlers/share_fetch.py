@@ -146,7 +146,10 @@ async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSess
     readable: dict[PartitionId, SharedPartition] = {}
     for where in order:
         try:
-            readable[where] = await share_requests.find_share_partition(ctx, session.group, *where)
+            readable[where] = await share_requests.find_share_partition(
+                ctx, session.group, *where, added=where in session.unread
+            )
+            session.unread.discard(where)
         except KafkaError as error:
             answer.refuse(where, error, acknowledged=False)
     acquire_now(answer, request, session, readable)

@@ -58,8 +58,10 @@ def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowl
     return acknowledgements
 
 
-async def find_share_partition(ctx: RequestContext, group: str, topic_id: bytes, index: int) -> SharedPartition:
-    """Return a group's share partition that this broker leads.
+async def find_share_partition(
+    ctx: RequestContext, group: str, topic_id: bytes, index: int, *, added: bool = False
+) -> SharedPartition:
+    """Return a group's share partition that this broker leads; `added`: a member starts to read it.
 
     Raises UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, and the
     errors of the share coordinator.
@@ -69,7 +71,10 @@ async def find_share_partition(ctx: RequestContext, group: str, topic_id: bytes,
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "unknown topic id")
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
-    return await ctx.services.shares.partitions.find(ShareKey(group, topic_id, index), topic)
+    key = ShareKey(group, topic_id, index)
+    if added:
+        await ctx.services.shares.partitions.check_incarnation(key)
+    return await ctx.services.shares.partitions.find(key, topic)
 
 
 async def store(

@@ -24,7 +24,7 @@ PartitionId = tuple[bytes, int]
 class ShareSession:
     """One share session."""
 
-    __slots__ = ("epoch", "group", "member", "owner", "partitions", "turn")
+    __slots__ = ("epoch", "group", "member", "owner", "partitions", "turn", "unread")
 
     def __init__(self, group: str, member: str, owner: object) -> None:
         self.group = group
@@ -34,13 +34,19 @@ class ShareSession:
         self.epoch = 1
         """The epoch of the next request."""
         self.partitions: dict[PartitionId, None] = {}
+        self.unread: set[PartitionId] = set()
+        """Partitions that were added and have not been read yet."""
         self.turn = 0
 
     def update(self, added: Iterable[PartitionId], forgotten: Iterable[PartitionId]) -> None:
         """Add and remove partitions of the session."""
-        self.partitions.update(dict.fromkeys(added))
+        for one in added:
+            if one not in self.partitions:
+                self.partitions[one] = None
+                self.unread.add(one)
         for one in forgotten:
             self.partitions.pop(one, None)
+            self.unread.discard(one)
 
     def rotate(self) -> list[PartitionId]:
         """Return the partitions, starting with another one each time, so that each is served."""

@@ -146,6 +146,19 @@ class SharedPartitions:
             self._background.spawn(self._bring_up(key, partition, known))
         return await asyncio.shield(known)
 
+    async def check_incarnation(self, key: ShareKey) -> None:
+        """Drop a loaded partition if the group's offsets were altered or deleted since. Raises KafkaError.
+
+        A session that has not ended, such as a frozen member's, may have kept it. (Kafka keeps it until a write fails.)
+        """
+        one = self.get_loaded(key)
+        if one is None:
+            return
+        stored = await self._persister.summary(key)
+        replaced = (stored.state_epoch, stored.leader_epoch) != (one.state_epoch, one.leader_epoch)
+        if replaced and self.get_loaded(key) is one:
+            self.forget(key)
+
     def get_loaded(self, key: ShareKey) -> SharedPartition | None:
         """Return a partition that is loaded, or None."""
         future = self._partitions.get(key)

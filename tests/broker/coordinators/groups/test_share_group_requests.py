@@ -371,3 +371,28 @@ async def test_delayed_initialization_does_not_override_later_acknowledgements()
         late.release()
         await a.fetch()
         assert await offsets(admin) == [(0, 2, 1)]
+
+
+async def test_altered_offsets_are_read_although_an_earlier_member_kept_its_session() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
+        await send(cluster, 3)
+        await a.join()
+        assert (await a.fetch()).acquired == [], "the group begins at the end"
+        await a.beat(-1)  # as if it had frozen, and its membership had expired
+        assert (await ask(admin, moving(1))).responses[0].partitions[0].error_code == ErrorCode.NONE
+        await b.join()
+        assert (await b.fetch()).acquired == [(1, 2, 1)]
+        assert await b.acknowledge(1, 2, ACCEPT) == (0, 0)
+
+
+async def test_group_that_is_created_again_begins_anew_although_an_earlier_member_kept_its_session() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
+        await a.join()
+        assert (await a.fetch()).acquired == []
+        await a.beat(-1)
+        assert (await ask(admin, DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == ErrorCode.NONE
+        await send(cluster, 3)
+        await b.join()
+        assert (await b.fetch()).acquired == [], "the new group begins at the end, too"
+        await send(cluster, 1)
+        assert (await b.fetch()).acquired == [(3, 3, 1)]
