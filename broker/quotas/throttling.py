@@ -1,7 +1,8 @@
 """Applies client quotas to requests: records usage, sets throttle times, mutes connections (KIP-13, KIP-219).
 
 A response is sent at once with its throttle time, for which the broker mutes the connection. A Fetch over the limit
-gets an empty response, and its bytes are not charged. Requests between brokers are exempt. Without limits this code
+gets an empty response, and its bytes are not charged. A ShareFetch keeps its records, because its member has acquired
+them. (Kafka leaves them out until their locks expire.) Requests between brokers are exempt. Without limits this code
 does not run.
 
 Source: the uses of `QuotaManagers` in Kafka's KafkaApis.
@@ -25,6 +26,8 @@ FREE: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
 Envelope, AllocateProducerIds."""
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
+SHARE_FETCH_KEY: Final = 78
+FETCH_KEYS: Final = frozenset({FETCH_KEY, SHARE_FETCH_KEY})
 
 
 class Throttling:
@@ -82,7 +85,7 @@ class Throttling:
             return response, 0
         self.throttled_requests += 1
         self.throttled_ms += wait_ms
-        if what == FETCH:
+        if what == FETCH and request.api.key == FETCH_KEY:
             self.quotas.refund(FETCH, client_id, size, now_ms, user=user)
             response = dataclasses.replace(response, responses=[])
         if hasattr(response, "throttle_time_ms"):
@@ -90,8 +93,8 @@ class Throttling:
         return response, wait_ms
 
     def _bound_fetch(self, request: DecodedRequest, client_id: str, user: str) -> None:
-        """Bound a Fetch's `max_bytes` to the burst, because a larger response would always exceed the limit."""
-        if request.api.key == FETCH_KEY and (most := self.quotas.burst(FETCH, client_id, user)) is not None:
+        """Bound the `max_bytes` of a fetch to the burst, because a larger response would always exceed the limit."""
+        if request.api.key in FETCH_KEYS and (most := self.quotas.burst(FETCH, client_id, user)) is not None:
             request.body.max_bytes = min(request.body.max_bytes, most)
 
 
@@ -133,7 +136,7 @@ def traffic(request: DecodedRequest, response: Any) -> tuple[str, int]:
     if request.api.key == PRODUCE_KEY:
         rows = (row for topic in request.body.topic_data for row in topic.partition_data)
         return PRODUCE, sum(len(row.records) for row in rows if row.records is not None)
-    if request.api.key == FETCH_KEY and response is not None:
+    if request.api.key in FETCH_KEYS and response is not None:
         rows = (row for topic in response.responses for row in topic.partitions)
         return FETCH, sum(len(row.records) for row in rows if row.records is not None)
     return "", 0

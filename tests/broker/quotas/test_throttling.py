@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.quotas.client_quotas import FETCH, PRODUCE
-from anabranch.broker.quotas.throttling import FETCH_KEY, PRODUCE_KEY, TimedCoroutine, is_follower, traffic
+from anabranch.broker.quotas.client_quotas import DEFAULT, FETCH, PRODUCE, ClientQuotas
+from anabranch.broker.quotas.throttling import (
+    FETCH_KEY,
+    PRODUCE_KEY,
+    SHARE_FETCH_KEY,
+    Throttling,
+    TimedCoroutine,
+    is_follower,
+    traffic,
+)
+from anabranch.protocol.apis import share_fetch
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch
 from anabranch.protocol.apis.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -95,3 +105,30 @@ def test_only_record_bytes_count_for_produce_and_fetch_quotas() -> None:
     assert traffic(request(FETCH_KEY, fetch()), answer) == (FETCH, 4)
     assert traffic(request(FETCH_KEY, fetch()), None) == ("", 0)
     assert traffic(request(3, None), answer) == ("", 0)
+
+
+async def test_share_fetch_over_the_quota_is_throttled_and_keeps_what_it_acquired() -> None:
+    quotas = ClientQuotas(window_ms=1000, samples=11)
+    quotas.set_limits((None, DEFAULT), {FETCH: 100})
+    throttling = Throttling(quotas, clock_ms=lambda: 5000, clock_s=lambda: 0.0, request_longest_ms=1000)
+    row = share_fetch.PartitionData(
+        partition_index=0,
+        error_code=0,
+        acknowledge_error_code=0,
+        current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+        records=bytes(2000),
+        acquired_records=[],
+    )
+
+    async def work() -> share_fetch.ShareFetchResponse:
+        topic = share_fetch.ShareFetchableTopicResponse(topic_id=bytes(16), partitions=[row])
+        return share_fetch.ShareFetchResponse(error_code=0, responses=[topic], node_endpoints=[])
+
+    asked = SimpleNamespace(
+        api=SimpleNamespace(key=SHARE_FETCH_KEY), body=SimpleNamespace(max_bytes=1 << 20), client_id="c"
+    )
+    response, wait_ms = await throttling.answer(asked, work())  # type: ignore[arg-type]
+    assert asked.body.max_bytes == 1000
+    assert response.throttle_time_ms == wait_ms > 0
+    assert response.responses[0].partitions == [row]
+    assert quotas.record(FETCH, "c", 0, 5000) == wait_ms, "its bytes count"
