@@ -48,14 +48,13 @@ async def move(
 ) -> AlterShareGroupOffsetsResponseTopic:
     """Set the start offsets in one topic; return its rows. Raises KafkaError for the whole request."""
     known = ctx.services.metadata.topic(topic.topic_name)
-    refused: dict[int, KafkaError] = {}
+    there = {} if known is None else known.partitions
+    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    refused = {one.partition_index: missing for one in topic.partitions if one.partition_index not in there}
     try:
         authorize(ctx, Operation.READ, ResourceType.TOPIC, topic.topic_name)
     except KafkaError as error:
         refused = {one.partition_index: error for one in topic.partitions}
-    there = {} if known is None else known.partitions
-    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    refused |= {one.partition_index: missing for one in topic.partitions if one.partition_index not in there}
     starts = {one.partition_index: one.start_offset for one in topic.partitions if one.partition_index not in refused}
     if known is not None and starts:
         refused |= await ctx.services.groups.sharers.move(

@@ -125,8 +125,13 @@ SHARING = {**MEMBER, "min_bytes": 1, "max_bytes": 1000, "batch_size": 100}
 @pytest.mark.parametrize(
     ("api", "of_group", "of_topic", "topic"),
     [
-        ("AlterShareGroupOffsets", Operation.READ, Operation.READ, {"partitions": [{"partition_index": 0}]}),
-        ("DescribeShareGroupOffsets", Operation.DESCRIBE, Operation.DESCRIBE, {"partitions": [0]}),
+        (
+            "AlterShareGroupOffsets",
+            Operation.READ,
+            Operation.READ,
+            {"partitions": [{"partition_index": 0}, {"partition_index": 1}]},
+        ),
+        ("DescribeShareGroupOffsets", Operation.DESCRIBE, Operation.DESCRIBE, {"partitions": [0, 1]}),
         ("DeleteShareGroupOffsets", Operation.DELETE, Operation.READ, {}),
     ],
 )
@@ -143,7 +148,8 @@ async def test_share_group_offsets_need_a_right_to_the_topic(
     await place.grant((of_topic, T))
     assert await place.ask(asked) & REFUSALS == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
     await place.grant((of_group, G))
-    assert await place.ask(asked) & REFUSALS == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    hidden = await place.ask(asked) - {ErrorCode.NONE}
+    assert hidden == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}, "nothing tells which partitions exist"
     await place.grant((of_group, G), (of_topic, T))
     assert not await place.ask(asked) & REFUSALS
 
