@@ -1,7 +1,8 @@
 """Creates and deletes topics from any broker: by znodes, which the active controller watches.
 
-The configuration is written first, so that a topic is never visible without it. The topic's znode is created complete,
-with the first generation of its history (R1), in one unfenced write: Kafka does not fence it either.
+A topic and its configuration are one write. (Kafka writes the configuration first: if two clients create a topic at
+once, it may have the other's.) The topic's znode is created complete, with the first generation of its history (R1).
+The write is unfenced: Kafka does not fence it either.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from anabranch.controller import topic_size
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.model import TopicBody
 from anabranch.controller.zk import paths, znodes
-from anabranch.controller.zk.session import NodeExists, NoNode, SessionExpired, TooLarge, ZkSession
+from anabranch.controller.zk.session import (
+    BadVersion,
+    Create,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    Set,
+    TooLarge,
+    ZkSession,
+)
+from anabranch.controller.zk.sizes import multi_bytes
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.linear_hashing import base_of
 
@@ -35,18 +46,21 @@ async def create_topic(
         topic_size.check(name, body)
         if await retry_connection_loss(lambda: session.exists(paths.topic(name))) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        await _write_config(session, name, configs)
-        path, data = paths.topic(name), znodes.encode_topic(body)
+        topic = Create(paths.topic(name), znodes.encode_topic(body))
         while True:
-            with contextlib.suppress(NodeExists):
-                await retry_connection_loss(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
+            ops = [await _config_write(session, name, configs), topic]
+            try:
+                await retry_connection_loss(lambda: session.multi(ops), size_bytes=multi_bytes(ops))  # noqa: B023
                 return
-            # The reply to a successful create may have been lost; the id shows which topic exists.
-            found = await _topic_id(session, name)
-            if found == topic_id:
-                return
-            if found is not None:
-                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            except NoNode:
+                await _make_parents(session, name)
+            except (NodeExists, BadVersion):
+                # The reply to a successful write may have been lost; the id shows which topic exists.
+                found = await _topic_id(session, name)
+                if found == topic_id:
+                    return
+                if found is not None:
+                    raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from None
 
 
 async def refuse_deleted(session: ZkSession, name: str) -> None:
@@ -102,13 +116,17 @@ def _in_a_session() -> Iterator[None]:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "The ZooKeeper session is over.") from None
 
 
-async def _write_config(session: ZkSession, name: str, configs: Mapping[str, str]) -> None:
+async def _config_write(session: ZkSession, name: str, configs: Mapping[str, str]) -> Create | Set:
+    """Return the operation that writes a new topic's configuration, over one that another topic has left."""
     path, data = paths.topic_config(name), znodes.encode_config(configs)
-    try:
-        await retry_connection_loss(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
-    except NodeExists:
-        with contextlib.suppress(NoNode):
-            await retry_connection_loss(lambda: session.set(path, data), size_bytes=len(data))
+    left = await retry_connection_loss(lambda: session.exists(path))
+    return Create(path, data) if left is None else Set(path, data, left.version)
+
+
+async def _make_parents(session: ZkSession, name: str) -> None:
+    for path in (paths.parent(paths.topic(name)), paths.parent(paths.topic_config(name))):
+        with contextlib.suppress(NodeExists):
+            await retry_connection_loss(lambda path=path: session.create(path, make_parents=True))  # type: ignore[misc]
 
 
 async def _topic_id(session: ZkSession, name: str) -> bytes | None:

@@ -30,6 +30,23 @@ async def test_created_topic_has_its_first_generation() -> None:
     assert znodes.decode_config("", (await session.get(paths.topic_config("t")))[0]) == {"retention.ms": "1"}
 
 
+async def test_topic_that_is_created_twice_at_once_has_the_configuration_of_the_request_that_made_it() -> None:
+    """A producer creates the topic automatically while an administrator creates it, over one session or over two."""
+    zookeeper = MemoryZooKeeper()
+    one = await zookeeper.connect()
+    for number, other in enumerate((one, await zookeeper.connect())):
+
+        async def make(session: MemorySession, configs: dict[str, str], name: str = f"t{number}") -> None:
+            topic_id = bytes(16) if configs else ID
+            await topic_admin.create_topic(session, name=name, topic_id=topic_id, assignment={0: [1]}, configs=configs)
+
+        outcomes = await asyncio.gather(make(one, {"retention.ms": "1"}), make(other, {}), return_exceptions=True)
+        assert [type(failed) for failed in outcomes if failed is not None] == [KafkaError]
+        body = znodes.decode_topic("", (await one.get(paths.topic(f"t{number}")))[0])
+        config = znodes.decode_config("", (await one.get(paths.topic_config(f"t{number}")))[0])
+        assert bool(config) == (body.topic_id == bytes(16))
+
+
 async def test_name_is_taken_while_topic_exists_or_is_being_deleted() -> None:
     session = await MemoryZooKeeper().connect()
     await create(session)
