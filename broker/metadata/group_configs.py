@@ -5,6 +5,7 @@ Group ids are percent-encoded in znode names, as user names are.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
@@ -31,6 +32,7 @@ class GroupConfigs:
     def __init__(self, session: Callable[[], ZkSession]) -> None:
         self._session = session
         self._given: dict[str, Mapping[str, str]] = {}
+        self._turn = asyncio.Lock()  # a load must not replace what a later change has read
 
     def of(self, group_id: str) -> Mapping[str, str]:
         """The properties that are set for a group."""
@@ -39,16 +41,18 @@ class GroupConfigs:
     async def load(self) -> None:
         """Read the configurations of all groups, for changes between sessions."""
         session = self._session()
-        try:
-            names = await retry_connection_loss(lambda: session.children(paths.config("groups")))
-        except NoNode:
-            names = []
-        self._given = {unquote(name): await read_config(session, f"groups/{name}") for name in names}
+        async with self._turn:
+            try:
+                names = await retry_connection_loss(lambda: session.children(paths.config("groups")))
+            except NoNode:
+                names = []
+            self._given = {unquote(name): await read_config(session, f"groups/{name}") for name in names}
 
     async def reload_group(self, name: str) -> None:
         """Read the changed configuration of one group; `name` is percent-encoded."""
-        given = await read_config(self._session(), f"groups/{name}")
-        if given:
-            self._given[unquote(name)] = given
-        else:
-            self._given.pop(unquote(name), None)
+        async with self._turn:
+            given = await read_config(self._session(), f"groups/{name}")
+            if given:
+                self._given[unquote(name)] = given
+            else:
+                self._given.pop(unquote(name), None)

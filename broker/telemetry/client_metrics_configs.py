@@ -6,6 +6,7 @@ one is logged and ignored.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,7 @@ class ClientMetricsConfigs:
     def __init__(self, session: Callable[[], ZkSession]) -> None:
         self._session = session
         self._given: dict[str, Mapping[str, str]] = {}
+        self._turn = asyncio.Lock()  # a load must not replace what a later change has read
         self._listeners: list[Callable[[Sequence[Subscription]], None]] = []
 
     @property
@@ -55,22 +57,24 @@ class ClientMetricsConfigs:
     async def load(self) -> None:
         """Read all subscriptions: changes may have been missed."""
         session, before = self._session(), self._given
-        try:
-            names = await retry_connection_loss(lambda: session.children(paths.config(FOLDER)))
-        except NoNode:
-            names = []
-        read = {unquote(name): await read_config(session, f"{FOLDER}/{name}") for name in names}
-        self._given = {name: given for name, given in read.items() if given}
+        async with self._turn:
+            try:
+                names = await retry_connection_loss(lambda: session.children(paths.config(FOLDER)))
+            except NoNode:
+                names = []
+            read = {unquote(name): await read_config(session, f"{FOLDER}/{name}") for name in names}
+            self._given = {name: given for name, given in read.items() if given}
         if self._given != before:
             self._notify()
 
     async def reload_subscription(self, name: str) -> None:
         """Read a changed subscription."""
-        given = await read_config(self._session(), f"{FOLDER}/{name}")
-        if given:
-            self._given[unquote(name)] = given
-        else:
-            self._given.pop(unquote(name), None)
+        async with self._turn:
+            given = await read_config(self._session(), f"{FOLDER}/{name}")
+            if given:
+                self._given[unquote(name)] = given
+            else:
+                self._given.pop(unquote(name), None)
         self._notify()
 
     def _notify(self) -> None:

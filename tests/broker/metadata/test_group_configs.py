@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from anabranch.broker.config.config_changes import change_config
 from anabranch.broker.coordinators.consumer_groups.limits import limits_of
+from anabranch.broker.metadata import group_configs
+from anabranch.broker.metadata.group_configs import GroupConfigs
+from anabranch.broker.telemetry import client_metrics_configs
+from anabranch.broker.telemetry.client_metrics_configs import ClientMetricsConfigs
 from anabranch.clients.connection import Connection
 from anabranch.cluster.in_process import Cluster
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from anabranch.protocol.apis.incremental_alter_configs import (
     AlterableConfig,
@@ -91,3 +102,43 @@ async def test_kafka_version_without_group_configs_refuses_them() -> None:
         refused = await alter(cluster, "g", consumer_session_timeout_ms="50000")
         assert refused.error_code == ErrorCode.INVALID_REQUEST
         assert (await described(cluster, "g", "consumer.session.timeout.ms")).error_code == ErrorCode.INVALID_REQUEST
+
+
+class SlowSession:
+    """A session that holds the read of one znode until it is released."""
+
+    def __init__(self, session: MemorySession, path: str) -> None:
+        self._session, self._path = session, path
+        self.reached, self.released = asyncio.Event(), asyncio.Event()
+
+    async def get(self, path: str) -> Any:
+        if path == self._path:
+            self.reached.set()
+            await self.released.wait()
+        return await self._session.get(path)
+
+    async def children(self, path: str) -> list[str]:
+        return sorted(await self._session.children(path))
+
+
+@pytest.mark.parametrize(
+    ("made", "entity"),
+    [(GroupConfigs, group_configs.entity), (ClientMetricsConfigs, client_metrics_configs.entity)],
+)
+async def test_change_during_a_load_is_kept(made: Callable[[Any], Any], entity: Callable[[str], str]) -> None:
+    """A new session watches first and then reads, so a change is announced while the rest is still being read."""
+    session = await MemoryZooKeeper().connect()
+    for name in ("a", "b"):
+        await change_config(session, entity(name), lambda _: {"interval.ms": "1000"})
+    slow = SlowSession(session, paths.config(entity("b")))
+    configs = made(lambda: slow)
+    loading = asyncio.create_task(configs.load())
+    await slow.reached.wait()
+    await change_config(session, entity("a"), lambda _: {"interval.ms": "2000"})
+    reload = configs.reload_group if isinstance(configs, GroupConfigs) else configs.reload_subscription
+    reloading = asyncio.create_task(reload("a"))
+    for _ in range(50):  # it reads the new properties, or waits for the load
+        await asyncio.sleep(0)
+    slow.released.set()
+    await asyncio.gather(loading, reloading)
+    assert configs.of("a") == {"interval.ms": "2000"}
