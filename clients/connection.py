@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(self._request_timeout_s):
                 await self._log_in(security)
-        except (ConnectionError, TimeoutError) as error:
+        except Exception as error:  # whatever the source of its token raises
             log.warning("closing the connection to %s: re-authentication failed: %s", self.peer, error)
             self._fail(ConnectionError(f"re-authentication failed: {error}"))
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
@@ -106,3 +107,25 @@ async def test_failed_reauthentication_closes_connection(
             await held
         assert connection.closed
         assert "re-authentication failed" in caplog.text
+
+
+@pytest.mark.parametrize("error", [URLError("the issuer is down"), FileNotFoundError("token"), ValueError("a bug")])
+async def test_connection_without_a_new_token_is_closed(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requests must not wait for ever behind a login that has ended."""
+    async with Cluster(1, listeners=[LISTENER], properties=short_sessions(1500)) as cluster:
+        connection = await Connection.open(*cluster.address(1), client_id="test", security=PLAIN)
+        assert connection._login is not None
+        connection._login.cancel()
+
+        def login(_: Security) -> Any:
+            raise error
+
+        monkeypatch.setattr(Security, "login", login)
+        monkeypatch.setattr("anabranch.broker.authentication.sasl_authenticator.REAUTHENTICATION_PAUSE_MS", 0)
+        connection._begin_login(PLAIN)
+        await asyncio.sleep(0)
+        held = connection.send(MetadataRequest(topics=[]))
+        async with asyncio.timeout(10):
+            with pytest.raises(ConnectionError, match="re-authentication failed"):
+                await held
+        assert connection.closed
