@@ -1,7 +1,8 @@
 """Fetches small documents by HTTP in the calling thread, within a time limit for the whole document.
 
 A timeout of a socket counts for each read, so a server that sends a byte now and then would hold a thread for ever:
-the sockets are shut down at the limit. Redirects stay within their scheme, because a request may hold a secret.
+the sockets are shut down at the limit. Redirects stay within their scheme, and those of a request with credentials
+within their server: they must reach nobody else.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class HttpDocument:
             OSError: It is not available: HTTPError for a refusal, TimeoutError at the limit.
             ValueError: The response is invalid or too long, or redirects to an invalid address.
         """
-        opener = urllib.request.build_opener(_Http(self._connect), _Https(self._connect), _SameScheme())
+        opener = urllib.request.build_opener(_Http(self._connect), _Https(self._connect), _SafeRedirects())
         limit = threading.Timer(DOCUMENT_S, self.cancel)
         limit.daemon = True
         limit.start()
@@ -112,12 +113,16 @@ class _Https(urllib.request.HTTPSHandler):
         return self.do_open(partial(self._connect, http.client.HTTPSConnection), req)
 
 
-class _SameScheme(urllib.request.HTTPRedirectHandler):
-    """Follows redirects within one scheme: never from HTTPS to HTTP, nor to FTP."""
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects within one scheme: never from HTTPS to HTTP, nor to FTP. With credentials, within one server.
+
+    urllib would send the credentials along.
+    """
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        if urllib.parse.urlsplit(newurl).scheme != req.type:
+        to = urllib.parse.urlsplit(newurl)
+        if to.scheme != req.type or (req.has_header("Authorization") and to.netloc != req.host):
             raise urllib.error.HTTPError(req.full_url, code, f"it redirects to {newurl}", headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)

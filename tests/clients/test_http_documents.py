@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import urllib.request
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
@@ -76,6 +77,16 @@ async def test_redirect_to_another_scheme_is_refused(to: str) -> None:
     async with answering([f"HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode()]) as url:
         with pytest.raises(OSError, match=r"redirects to|302"):
             await fetched(url)
+
+
+async def test_credentials_are_not_sent_to_another_server() -> None:
+    async with answering([HEAD % 2, b"ok"]) as other:
+        redirect = f"HTTP/1.1 302 Found\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n".encode()
+        async with answering([redirect]) as url:
+            assert await fetched(url) == b"ok"
+            request = urllib.request.Request(url, headers={"Authorization": "Basic c2VjcmV0"})
+            with pytest.raises(OSError, match="redirects to"):
+                await asyncio.to_thread(HttpDocument(request).fetch)
 
 
 @pytest.mark.parametrize("pieces", [SLOW_BODY, SLOW_HEAD, SILENCE], ids=["body", "head", "silence"])
