@@ -66,30 +66,24 @@ class Coordinators:
         key_type: int,
         timeout_ms: float | None,
         channel: int,
-        on_failure: Callable[[], None] | None = None,
+        on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
         """Send to the coordinator, and to its successor if it moved; other errors are left in the response.
 
-        `on_failure` is called after each failed attempt: its request may have been carried out.
+        `on_unknown_outcome` is called before the next attempt, if the last one may have succeeded.
         """
 
         async def once() -> Any:
-            try:
-                return await attempt()
-            except (ConnectionError, TimeoutError, KafkaError):
-                if on_failure is not None:
-                    on_failure()
-                raise
-
-        async def attempt() -> Any:
             node_id = await self.find(key, key_type)
             try:
                 response = await self._nodes.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
             except (ConnectionError, TimeoutError):
+                on_unknown_outcome()
                 self.forget(key, key_type)
                 raise
             code = ErrorCode(error_of(response))
             if code in _MOVED:
+                on_unknown_outcome()
                 self.forget(key, key_type)
                 raise KafkaError(code, f"coordinator of {key!r}")
             if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

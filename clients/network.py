@@ -316,16 +316,22 @@ class Network:
         key_type: int = 0,
         timeout_ms: float | None = None,
         channel: int = GROUP,
-        on_failure: Callable[[], None] | None = None,
+        on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
         """Send a request to the coordinator, and to its successor if it has moved.
 
         `error_of` reads the error code of a response. Errors other than a moved or loading coordinator are left in the
-        response for the caller. `on_failure` is called after each failed attempt: its request may have been carried
-        out.
+        response for the caller. `on_unknown_outcome` is called before the next attempt, if the last one may have
+        succeeded.
         """
         return await self._coordinators.call(
-            key, request, error_of, key_type=key_type, timeout_ms=timeout_ms, channel=channel, on_failure=on_failure
+            key,
+            request,
+            error_of,
+            key_type=key_type,
+            timeout_ms=timeout_ms,
+            channel=channel,
+            on_unknown_outcome=on_unknown_outcome,
         )
 
     async def retry(self, operation: Callable[[], Awaitable[Result]], *, timeout_ms: float | None = None) -> Result:

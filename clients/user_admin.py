@@ -85,6 +85,10 @@ def _first_error(response: AlterUserScramCredentialsResponse) -> int:
 
 
 async def _alter(network: Network, request: AlterUserScramCredentialsRequest) -> None:
-    response: AlterUserScramCredentialsResponse = await call_controller(network, request, _first_error)
+    lost_responses: list[None] = []
+    response: AlterUserScramCredentialsResponse = await call_controller(
+        network, request, _first_error, on_unknown_outcome=lambda: lost_responses.append(None)
+    )
     for one in response.results:
-        raise_for_error(one.error_code, one.error_message or one.user)
+        if not (lost_responses and one.error_code == ErrorCode.RESOURCE_NOT_FOUND):  # it is deleted
+            raise_for_error(one.error_code, one.error_message or one.user)

@@ -115,7 +115,7 @@ class ConsumerGroupSession(ClassicGroupSession):
             if membership.state is State.JOINING or membership.is_outside:
                 return
             identity, sent_at_s, settled = self._identity(), self._clock_s(), membership.stable
-            response = await self._ask(membership.consumer_heartbeat_request(), on_failure=self._rejoin)
+            response = await self._ask(membership.consumer_heartbeat_request(), on_unknown_outcome=self._rejoin)
             code = ErrorCode(response.error_code)
             if code is ErrorCode.NONE and identity == self._identity():
                 was_unsure = self.unsure
@@ -172,10 +172,13 @@ class ConsumerGroupSession(ClassicGroupSession):
             log.info("%s could not leave the group: %s", request.member_id, error)
 
     async def _ask(
-        self, request: ConsumerGroupHeartbeatRequest, *, on_failure: Callable[[], None] | None = None
+        self, request: ConsumerGroupHeartbeatRequest, *, on_unknown_outcome: Callable[[], None] = lambda: None
     ) -> ConsumerGroupHeartbeatResponse:
         response: ConsumerGroupHeartbeatResponse = await self._network.call_coordinator(
-            self.membership.group_id, request, lambda answer: int(answer.error_code), on_failure=on_failure
+            self.membership.group_id,
+            request,
+            lambda answer: int(answer.error_code),
+            on_unknown_outcome=on_unknown_outcome,
         )
         if response.error_code == ErrorCode.NONE and response.heartbeat_interval_ms > 0:
             self._heartbeat_interval_s = response.heartbeat_interval_ms / 1000

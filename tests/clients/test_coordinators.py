@@ -47,10 +47,16 @@ class Nodes:
         raise last
 
 
-async def beat(coordinators: Coordinators, on_failure: Callable[[], None] | None = None) -> ErrorCode:
+async def beat(coordinators: Coordinators, on_unknown_outcome: Callable[[], None] = lambda: None) -> ErrorCode:
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     answer = await coordinators.call(
-        "g", request, lambda one: one.error_code, key_type=0, timeout_ms=None, channel=0, on_failure=on_failure
+        "g",
+        request,
+        lambda one: one.error_code,
+        key_type=0,
+        timeout_ms=None,
+        channel=0,
+        on_unknown_outcome=on_unknown_outcome,
     )
     return ErrorCode(answer.error_code)
 
@@ -96,7 +102,7 @@ async def test_moved_or_failed_coordinator_is_followed(moved: ErrorCode | Except
     await coordinators.find("g", 0)
     nodes.codes, nodes.coordinator = [moved], 2
     failed_at: list[int] = []
-    assert await beat(coordinators, on_failure=lambda: failed_at.extend(nodes.asked)) is ErrorCode.NONE
+    assert await beat(coordinators, on_unknown_outcome=lambda: failed_at.extend(nodes.asked)) is ErrorCode.NONE
     assert nodes.asked == [1, 2]
     assert failed_at == [1]
 

@@ -12,16 +12,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
 from anabranch.cli.main import cli
-from anabranch.clients.group_admin import commit_offsets
+from anabranch.clients.group_admin import commit_offsets, delete_group, list_groups
 from anabranch.control import state
 from anabranch.dashboard.collectors.cluster_rows import ClusterRows
 from anabranch.dashboard.collectors.shared_standings import shared_standings
 from anabranch.dashboard.feed import Feed
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.anabranch.dashboard.test_feed import Page
 from tests.anabranch.inspect.test_draining import joining
@@ -142,3 +143,15 @@ async def test_control_plane_shows_positions_of_every_group_kind() -> None:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             await feed.stop()
+
+
+async def test_group_deletion_whose_response_is_lost_succeeds() -> None:
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t")])
+        await commit_offsets(admin.network, "g", {TopicPartition("t", 0): 0})
+        lost = cluster.faults.add(api="DeleteGroups", times=1, disconnect="after")
+        await delete_group(admin.network, "g")
+        assert lost.hits == 1 and await list_groups(admin.network) == {}
+        with pytest.raises(KafkaError) as refused:
+            await delete_group(admin.network, "g")
+        assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND

@@ -65,3 +65,14 @@ async def test_password_is_valid_at_every_broker_until_changed_or_deleted() -> N
         assert caught.value.code is ErrorCode.RESOURCE_NOT_FOUND
         with pytest.raises(ValueError, match="is not one of SCRAM-SHA-256"):
             await admin.set_password("al=ice,", "x", mechanisms=["PLAIN"])
+
+
+async def test_deletion_whose_response_is_lost_succeeds() -> None:
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.set_password("alice", "secret")
+        lost = cluster.faults.add(api="AlterUserScramCredentials", times=1, disconnect="after")
+        await admin.delete_user("alice", mechanisms=["SCRAM-SHA-256"])
+        assert lost.hits == 1 and await admin.describe_users() == {"alice": {"SCRAM-SHA-512": 4096}}
+        with pytest.raises(KafkaError) as refused:
+            await admin.delete_user("alice", mechanisms=["SCRAM-SHA-256"])
+        assert refused.value.code is ErrorCode.RESOURCE_NOT_FOUND
