@@ -97,7 +97,7 @@ share.coordinator.append.linger.ms 4.1..4.1 | int | 5
 share.coordinator.append.linger.ms 4.2.. | int | -1
 share.coordinator.threads 4.0.. | int | 1
 
-[broker: coordinators load their topics in reads of 5 MiB]
+[broker: coordinators load their topics in reads of 256 KiB]
 offsets.load.buffer.size | int | 5242880 | 1..
 share.coordinator.load.buffer.size 4.0.. | int | 5242880
 transaction.state.log.load.buffer.size | int | 5242880 | 1..

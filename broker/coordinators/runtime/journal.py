@@ -33,8 +33,10 @@ ACKS_ALL: Final = -1
 Origin = Literal["client", "coordinator"]
 ReadKey = Callable[[bytes], Any]
 """Decodes a record's key, which has its group or transactional id; None for kinds of newer software."""
-LOAD_BYTES: Final = 5242880
-"""The size of one read during a load (offsets.load.buffer.size)."""
+LOAD_BYTES: Final = 262144
+"""The size of one read during a load: a few thousand records, after which other requests run. Kafka's
+`offsets.load.buffer.size` (5 MB) would hold the event loop for half a second.
+"""
 
 _NOT_STORED: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,

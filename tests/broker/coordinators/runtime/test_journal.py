@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
+
 import pytest
 
 from anabranch.broker.coordinators.runtime.journal import (
@@ -108,6 +111,25 @@ async def test_unreadable_records_are_skipped(records: bytes, caplog: pytest.Log
 
         assert await mine.replay(0, refuse) == last + 1
         assert caplog.text.count("no such value") == 2
+
+
+async def test_load_lets_others_run_every_few_thousand_records() -> None:
+    async with group_world() as world:
+        mine = journal(world)
+        partition = world[1].replicas.partition(mine.topic, 0)
+        builder = BatchBuilder()
+        builder.append(encode_key(OFFSET_KEY), b"1", timestamp_ms=0)
+        for _ in range(8_000):
+            partition.log.append_as_leader(builder.build(), leader_epoch=0, now_ms=0, origin="coordinator")
+        partition.advance_high_watermark(0)
+        received: list[JournalRecord | TransactionEnd] = []
+        seen = [0]
+        loading = asyncio.create_task(mine.replay(0, received.append))
+        while not loading.done():
+            await asyncio.sleep(0)
+            seen.append(len(received))
+        assert seen[-1] == 8_000
+        assert max(after - before for before, after in pairwise(seen)) <= 4_000
 
 
 async def test_load_reads_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
