@@ -115,8 +115,11 @@ class TransactionManager:
     # calls of the application
 
     def initialize(self) -> None:
-        """Take the transactional id over from an earlier producer."""
-        self._move(State.INITIALIZING)
+        """Take the transactional id over from an earlier producer. May be repeated, if the start timed out."""
+        if self.failure is not None:
+            raise self.failure
+        if self.state is State.UNINITIALIZED:
+            self._move(State.INITIALIZING)
 
     def begin(self) -> None:
         """Begin a transaction."""

@@ -84,6 +84,19 @@ def test_every_state_is_reachable_and_only_failure_is_final() -> None:
     assert [state for state, following in LEGAL.items() if not following] == [State.FATAL_ERROR]
 
 
+def test_start_that_timed_out_may_be_repeated() -> None:
+    transactions, coordinator = TransactionManager("id", 60000), Coordinator()
+    transactions.initialize()
+    assert transactions.next(settled=True) is not None
+    transactions.initialize()
+    assert ask(transactions, coordinator) == [Step.INITIALIZE]
+    transactions.initialize()
+    assert transactions.state is State.READY
+    fenced = failing(ErrorCode.PRODUCER_FENCED)
+    with pytest.raises(ProducerFenced):
+        fenced.initialize()
+
+
 def test_partitions_are_added_once_and_together_before_first_send() -> None:
     transactions, coordinator = in_transaction()
     assert not transactions.admits("t", 0)
