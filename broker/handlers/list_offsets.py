@@ -74,9 +74,9 @@ async def offset_of(
 ) -> ListOffsetsPartitionResponse:
     """Return the row of one partition. Raises KafkaError."""
     partition = ctx.services.replicas.partition(topic, requested.partition_index)
+    partition.check_epoch(requested.current_leader_epoch)
     if request.replica_id != DEBUG_CONSUMER:
         partition.check_leader()
-    partition.check_epoch(requested.current_leader_epoch)
     if requested.timestamp < EARLIEST_PENDING_UPLOAD or SINCE_VERSION.get(requested.timestamp, 0) > ctx.version:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"timestamp {requested.timestamp} has no meaning in v{ctx.version}"

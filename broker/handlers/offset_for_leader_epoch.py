@@ -52,8 +52,9 @@ def end_of_epoch(
     """Return the largest epoch not above the requested one, and its end; -1 if there is none."""
     if not is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
         authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-    partition = ctx.services.replicas.leader_of(topic, requested.partition)
+    partition = ctx.services.replicas.partition(topic, requested.partition)
     partition.check_epoch(requested.current_leader_epoch)
+    partition.check_leader()
     if (
         consumer
         and partition.generation

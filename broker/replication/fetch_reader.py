@@ -190,11 +190,11 @@ class FetchReader:
         )
 
     def _check(self, partition: Partition, requested: FetchPartition) -> None:
-        if self.follower >= 0 or self.version < FIRST_VERSION_ON_FOLLOWERS:
-            partition.check_leader()
-        elif partition.role is Role.NONE:
+        if partition.role is Role.NONE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition!r} has no role yet")
         partition.check_epoch(requested.current_leader_epoch)
+        if self.follower >= 0 or self.version < FIRST_VERSION_ON_FOLLOWERS:
+            partition.check_leader()
         if self.follower >= 0 and self.follower not in partition.followers:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if requested.current_leader_epoch >= 0:

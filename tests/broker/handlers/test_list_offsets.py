@@ -81,6 +81,12 @@ async def test_invalid_list_offsets_is_refused() -> None:
         assert (await ask(cluster, LATEST, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert (await ask(cluster, LATEST, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         assert (await ask(cluster, LATEST, broker_id=2)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        on_a_follower = [(await ask(cluster, LATEST, broker_id=2, epoch=epoch)).error_code for epoch in (0, 1, 2)]
+        assert on_a_follower == [
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ]
         assert (await ask(cluster, MAX_TIMESTAMP, version=6)).error_code == ErrorCode.UNSUPPORTED_VERSION
         assert (await ask(cluster, LATEST, times=2)).error_code == ErrorCode.INVALID_REQUEST
 

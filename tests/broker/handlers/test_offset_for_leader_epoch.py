@@ -31,3 +31,23 @@ async def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
         assert await end_of(0, 1) == (0, 0, 2)
         assert await end_of(1, 0) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
         assert await end_of(7, 1) == (0, -1, -1)
+
+
+async def test_follower_compares_leader_epochs_first() -> None:
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.lead(1, replicas=(1, 2))
+
+        async def code_for(current: int) -> int:
+            partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=0)
+            topic = OffsetForLeaderTopic(topic="t", partitions=[partition])
+            response = await cluster.call(cluster[2], OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic]))
+            code: int = response.topics[0].partitions[0].error_code
+            return code
+
+        assert [await code_for(epoch) for epoch in (-1, 0, 1, 2)] == [
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ]

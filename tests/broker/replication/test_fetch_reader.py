@@ -46,6 +46,20 @@ async def test_offsets_and_epochs_are_checked(offset: int, epoch: int, code: Err
         assert (row.high_watermark == -1) == (code is not ErrorCode.NONE)
 
 
+async def test_follower_compares_leader_epochs_first() -> None:
+    """Before Fetch v11, a follower serves no consumer."""
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.lead(1, replicas=(1, 2))
+        codes = {epoch: (await cluster.fetch(2, 0, epoch=epoch, version=10)).error_code for epoch in (-1, 0, 1, 2)}
+        assert codes == {
+            -1: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            0: ErrorCode.FENCED_LEADER_EPOCH,
+            1: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            2: ErrorCode.UNKNOWN_LEADER_EPOCH,
+        }
+
+
 async def test_fetch_of_unknown_topic_is_refused() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1,))
