@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.quotas.client_quotas import ANONYMOUS
+from anabranch.broker.quotas.client_quotas import ANONYMOUS, IDLE_MS, RATES_MAX
 
 if TYPE_CHECKING:
     from anabranch.broker.quotas.client_quotas import ClientQuotas, Entity
@@ -22,12 +22,12 @@ class TokenBucket:
 
     def __init__(self, burst: float, now_ms: int) -> None:
         self.tokens = burst
-        self._filled_ms = now_ms
+        self.filled_ms = now_ms
 
     def fill(self, per_second: float, burst: float, now_ms: int) -> None:
         """Add the tokens of the elapsed time, up to `burst` in total."""
-        self.tokens = min(burst, self.tokens + per_second * (now_ms - self._filled_ms) / 1000)
-        self._filled_ms = now_ms
+        self.tokens = min(burst, self.tokens + per_second * (now_ms - self.filled_ms) / 1000)
+        self.filled_ms = now_ms
 
     def wait_ms(self, per_second: float) -> int:
         """The ms until the bucket is no longer negative."""
@@ -50,9 +50,16 @@ class MutationQuotas:
             return True, 0
         limit, shared_by = found
         burst = self._quotas.burst(MUTATIONS, client_id, user) or 0
-        bucket = self._buckets.setdefault(shared_by, TokenBucket(burst, now_ms))
+        bucket = self._buckets.get(shared_by)
+        if bucket is None:
+            self._make_room(now_ms)
+            bucket = self._buckets[shared_by] = TokenBucket(burst, now_ms)
         bucket.fill(limit, burst, now_ms)
         if strict and bucket.tokens < 0:
             return False, bucket.wait_ms(limit)
         bucket.tokens -= partitions
         return True, 0 if strict else bucket.wait_ms(limit)
+
+    def _make_room(self, now_ms: int) -> None:
+        if len(self._buckets) >= RATES_MAX:
+            self._buckets = {key: one for key, one in self._buckets.items() if now_ms - one.filled_ms < IDLE_MS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.quotas.client_quotas import DEFAULT, ClientQuotas
+from anabranch.broker.quotas.client_quotas import DEFAULT, IDLE_MS, RATES_MAX, ClientQuotas
 from anabranch.broker.quotas.controller_mutation_quotas import MUTATIONS, MutationQuotas
 
 
@@ -37,3 +37,13 @@ def test_token_bucket_is_bounded_by_the_history() -> None:
 def test_mutations_without_quota_are_not_counted() -> None:
     free = MutationQuotas(ClientQuotas(window_ms=1000, samples=11))
     assert free.spend("c", 10**9, 0, strict=True) == (True, 0)
+
+
+def test_buckets_of_idle_clients_are_removed() -> None:
+    limited = mutations(2)
+    for number in range(RATES_MAX):
+        limited.spend(f"c{number}", 30, 0, strict=False)
+    limited.spend("new", 1, IDLE_MS - 1, strict=True)
+    assert len(limited._buckets) == RATES_MAX + 1
+    limited.spend("newer", 1, IDLE_MS, strict=True)
+    assert len(limited._buckets) == 2
