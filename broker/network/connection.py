@@ -183,6 +183,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._task = self._server.loop.create_task(self._serve(), context=self._context)
 
     @property
+    def listener_name(self) -> str:
+        """The name of the listener that accepted it."""
+        return self._listener.name
+
+    @property
     def busy(self) -> bool:
         """Whether a request is being processed."""
         return self._open_api_key != -1

@@ -65,12 +65,16 @@ class Server:
         self._sweep: asyncio.TimerHandle | None = None
         self._refusing = False
         self._stopping = False
+        self._protected = settings.inter_broker_listener if len(settings.listening) > 1 else ""
+        """The listener whose connections the broker's limits do not keep out (KIP-402)."""
         self.connection_quotas = ConnectionQuotas(
             window_ms=settings.quota_window_size_seconds * 1000,
             samples=settings.quota_window_num,
             per_second=settings.max_connection_creation_rate,
+            exempt=self._protected,
         )
-        self._entrance: AdmissionQueue
+        self._entrances: dict[str, AdmissionQueue] = {}
+        """Listener -> its queue: those of other listeners do not wait for a connection."""
         self.on_gone: Callable[[Peer], None] = lambda _peer: None
         """Called for each client whose connection has ended."""
 
@@ -98,7 +102,9 @@ class Server:
         """Start listening; for port 0 the system chooses, and `ports` has the choice."""
         self.loop = asyncio.get_running_loop()
         self.turn_writer = TurnWriter(self.loop)
-        self._entrance = AdmissionQueue(self.connection_quotas, is_open=self._is_open)
+        self._entrances = {
+            one.name: AdmissionQueue(self.connection_quotas, is_open=self._is_open) for one in self._listening
+        }
         try:
             for listener in self._listening:
                 await self._accept(listener)
@@ -110,7 +116,8 @@ class Server:
 
     def open(self) -> None:
         """Serve connections, including those that already wait."""
-        self._entrance.open()
+        for entrance in self._entrances.values():
+            entrance.open()
 
     async def _accept(self, listener: Listener) -> None:
         protection = self._protections.get(listener.name)
@@ -132,8 +139,8 @@ class Server:
             self._sweep.cancel()
         for acceptor in self._acceptors:
             await self._stop_listening(acceptor)
-        if self._acceptors:
-            self._entrance.close()
+        for entrance in self._entrances.values():
+            entrance.close()
         draining = [task for connection in list(self._connections) if (task := connection.drain()) is not None]
         if draining:
             await asyncio.wait(draining, timeout=drain_s)
@@ -156,20 +163,30 @@ class Server:
         """Admit a new connection, and serve it as soon as possible; refuse it if the node is full or stops."""
         if self._stopping:
             return False
-        full = self._full_for(connection.peer.host)
+        full = self._full_for(connection.peer.host, connection.listener_name)
         if full:
             if not self._refusing:
                 log.warning("refusing %s: %s", connection.peer, full)
             self._refusing = True
             return False
         self._refusing = False
+        if len(self._connections) >= self._connections_max:
+            self._close_least_recently_used()
         self._connections[connection] = None
-        self._entrance.enter(connection)
+        self._entrances[connection.listener_name].enter(connection)
         return True
 
-    def _full_for(self, address: str) -> str:
-        """Return the reason why no connection from this address is accepted; empty if it is."""
-        if len(self._connections) >= self._connections_max:
+    def _close_least_recently_used(self) -> None:
+        """Close a connection of another listener than the protected one, whose new connection takes its place."""
+        others = [one for one in self._connections if one.listener_name != self._protected]
+        if others:
+            oldest = min(others, key=lambda one: (one.busy, one.idle_since_s))
+            log.warning("closing %s for a connection between brokers: the node is full", oldest.peer)
+            oldest.abort()
+
+    def _full_for(self, address: str, listener: str) -> str:
+        """Return the reason why a listener accepts no connection from this address; empty if it does."""
+        if len(self._connections) >= self._connections_max and listener != self._protected:
             return f"{len(self._connections)} connections are open"
         if self._address_max < UNLIMITED or self._address_bounds:
             ip = canonical(address)

@@ -8,6 +8,7 @@ import dataclasses
 import random
 import struct
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.config.dynamic_config import DynamicConfig
@@ -57,10 +58,10 @@ async def lone_services(settings: BrokerSettings = SETTINGS, zookeeper: MemoryZo
 
 @contextlib.asynccontextmanager
 async def serving(
-    handlers: dict[str, Handler] | None = None, *, is_open: bool = True, **settings: int
+    handlers: dict[str, Handler] | None = None, *, is_open: bool = True, **settings: Any
 ) -> AsyncIterator[Server]:
     """A listening server; `handlers` replaces the real ones by API name."""
-    chosen = dataclasses.replace(SETTINGS, **settings)  # type: ignore[arg-type]
+    chosen = dataclasses.replace(SETTINGS, **settings)
     dispatcher = Dispatcher(await lone_services(chosen), HANDLERS)
     for name, handler in (handlers or {}).items():
         dispatcher._handlers[BY_NAME[name].key] = handler

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.config.listeners import Listener
 from anabranch.broker.dispatch.dispatcher import HANDLERS, Dispatcher
 from anabranch.broker.dispatch.request_context import CloseConnection, RequestContext
 from anabranch.broker.network.server import Server
@@ -377,6 +378,37 @@ async def test_number_of_connections_is_bounded() -> None:
         await until(lambda: server.connection_count == 0)
         async with peer(server.port) as fourth:
             await fourth.is_served()
+
+
+TWO = tuple(Listener(name, "PLAINTEXT", "127.0.0.1", 0) for name in ("INTERNAL", "EXTERNAL"))
+
+
+async def test_brokers_are_admitted_to_a_full_node() -> None:
+    """As in Kafka, the least recently used connection of another listener gives way (KIP-402)."""
+    async with serving(max_connections=2, listeners=TWO, inter_broker_listener="INTERNAL") as server:
+        external, internal = server.ports["EXTERNAL"], server.ports["INTERNAL"]
+        async with peer(external) as first, peer(external) as second:
+            for one in (second, first, second):
+                await one.is_served()
+            async with peer(external) as third:
+                assert await third.closed()
+            async with peer(internal) as broker, peer(internal) as other:
+                await broker.is_served()
+                assert await first.closed(), "the least recently used one"
+                await other.is_served()
+                assert await second.closed()
+                async with peer(internal) as another:
+                    await another.is_served()
+                    await broker.is_served()
+
+
+async def test_brokers_do_not_wait_behind_too_many_new_clients() -> None:
+    limits = {"quota_window_num": 61, "max_connection_creation_rate": 0}
+    async with serving(**limits, listeners=TWO, inter_broker_listener="INTERNAL") as server:
+        async with peer(server.ports["EXTERNAL"]) as client, peer(server.ports["INTERNAL"]) as broker:
+            await broker.is_served()
+            assert server._entrances["EXTERNAL"]._waiting, "it waits for a second"
+            await client.is_served()
 
 
 async def test_only_produces_of_a_disconnected_peer_are_processed() -> None:

@@ -69,6 +69,13 @@ def test_ip_rate_of_zero_refuses_connections() -> None:
     assert one.hold_ms(HERE, 0) == one.hold_ms(HERE, 10_000) == 1000
 
 
+def test_listener_between_brokers_is_exempt_from_the_broker_rate() -> None:
+    one = quotas(per_second=2, exempt="INTERNAL")
+    assert [one.wait_ms(0, "EXTERNAL") for _ in range(4)] == [0, 0, 500, 1000]
+    assert {one.wait_ms(0, "INTERNAL") for _ in range(100)} == {0}
+    assert one.wait_ms(5000, "EXTERNAL") == 0, "those of brokers do not count"
+
+
 # --- at a server -------------------------------------------------------------------------------------------------
 
 
