@@ -17,6 +17,7 @@ from anabranch.broker.config.config_changes import DEFAULT_ENTITY, change_config
 from anabranch.broker.config.config_def import ConfigError, ConfigKey, Kind, Scope, UpdateMode, config_def
 from anabranch.broker.config.dynamic_config import is_updatable, merge, valid_properties
 from anabranch.broker.config.effective_config import check_group_config, check_topic_properties, topic_config
+from anabranch.broker.config.listeners import LIMITS, base_name
 from anabranch.broker.dispatch.auth_helper import authorize
 from anabranch.broker.metadata import group_configs
 from anabranch.broker.tasks.yield_budget import YieldBudget
@@ -219,11 +220,15 @@ def check_broker(
     if secure:
         message = "These security configs can be dynamically updated only per-listener using the listener prefix"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(secure)}")
+    limits = {name: base for name in after for listener, base in (base_name(name),) if listener and base in LIMITS}
     local = [name for name in after if name in known and known[name].changes is UpdateMode.PER_BROKER]
+    local += limits
     if local and not per_broker:
         message = "Cannot update these configs at default cluster level, broker id must be specified"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(local)}")
     try:
+        for name, base in limits.items():
+            known[base].parse(after[name])
         topic_config(merge(static, after), {})
     except (ConfigError, KafkaError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

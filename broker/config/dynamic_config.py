@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.config.broker_settings import field_name
 from anabranch.broker.config.config_def import ConfigError, Scope, UpdateMode, config_def, text_of
 from anabranch.broker.config.effective_config import with_properties
+from anabranch.broker.config.listeners import LIMITS, base_name
 from anabranch.broker.config.storage_properties import COARSE
 from anabranch.protocol.host_port import format_host_port
 
@@ -54,8 +55,11 @@ def valid_properties(properties: Mapping[str, str], kafka_version: str, *, per_b
         return {}
     kept, known = {}, config_def(Scope.BROKER).described_keys(kafka_version)
     for name, text in properties.items():
-        key = known.get(name)
+        listener, base = base_name(name)
+        key = known.get(base) if listener and base in LIMITS else known.get(name)
         try:
+            if listener and key is not None and not per_broker:
+                raise ConfigError(f"{name} can be changed for a single broker only")
             if key is not None and not is_updatable(key, per_broker=per_broker):
                 raise ConfigError(f"{name} cannot be changed at this level while a broker runs")
             if key is not None:

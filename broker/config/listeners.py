@@ -130,6 +130,18 @@ def base_name(name: str) -> tuple[str, str]:
     return listener.upper(), inner if mechanism in _PREFIX_MECHANISMS and inner else rest
 
 
+MAX_CONNECTIONS: Final = "max.connections"
+CREATION_RATE: Final = "max.connection.creation.rate"
+LIMITS: Final = (MAX_CONNECTIONS, CREATION_RATE)
+"""Properties that with the prefix of a listener limit this listener, in addition to all (KIP-402, KIP-612)."""
+
+
+def listener_limits(properties: Mapping[str, str], name: str) -> dict[str, int]:
+    """Return listener -> its own limit of this name; the values are valid."""
+    found = ((base_name(one), text) for one, text in properties.items() if one.startswith(PREFIX))
+    return {listener: int(text) for (listener, base), text in found if base == name}
+
+
 _PREFIX_MECHANISMS: Final = frozenset({"plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi"})
 
 

@@ -7,7 +7,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.listeners import address_bounds, canonical
+from anabranch.broker.config.listeners import (
+    CREATION_RATE,
+    MAX_CONNECTIONS,
+    address_bounds,
+    canonical,
+    listener_limits,
+)
 from anabranch.broker.network.connection import BrokerConnection
 from anabranch.broker.network.turn_writer import TurnWriter
 from anabranch.broker.quotas.connection_quotas import UNLIMITED, AdmissionQueue, ConnectionQuotas
@@ -73,6 +79,8 @@ class Server:
             per_second=settings.max_connection_creation_rate,
             exempt=self._protected,
         )
+        self._listener_max: dict[str, int] = {}
+        self.set_listener_limits(settings.given)
         self._entrances: dict[str, AdmissionQueue] = {}
         """Listener -> its queue: those of other listeners do not wait for a connection."""
         self.on_gone: Callable[[Peer], None] = lambda _peer: None
@@ -188,6 +196,9 @@ class Server:
         """Return the reason why a listener accepts no connection from this address; empty if it does."""
         if len(self._connections) >= self._connections_max and listener != self._protected:
             return f"{len(self._connections)} connections are open"
+        most = self._listener_max.get(listener, UNLIMITED)
+        if most < UNLIMITED and sum(one.listener_name == listener for one in self._connections) >= most:
+            return f"{listener} has {most} connections"
         if self._address_max < UNLIMITED or self._address_bounds:
             ip = canonical(address)
             bound = self._address_bounds.get(ip, self._address_max)
@@ -201,6 +212,11 @@ class Server:
         self._address_max = settings.max_connections_per_ip
         self._address_bounds = address_bounds(settings.max_connections_per_ip_overrides)
         self.connection_quotas.per_second = settings.max_connection_creation_rate
+
+    def set_listener_limits(self, properties: Mapping[str, str]) -> None:
+        """Apply the limits of single listeners; connections beyond a new bound stay."""
+        self._listener_max = listener_limits(properties, MAX_CONNECTIONS)
+        self.connection_quotas.listener_limits = listener_limits(properties, CREATION_RATE)
 
     def remove_connection(self, connection: BrokerConnection) -> None:
         """Unregister a connection that has ended."""

@@ -83,7 +83,7 @@ class NodeConfigs:
         )
         if changed:
             self._apply_settings()
-        self._reload_key_stores()
+        self._apply_to_listeners()
         await services.topic_configs.reload()
         if services.broker is not None and services.has_group_configs:
             await services.broker.group_configs.load()
@@ -140,6 +140,12 @@ class NodeConfigs:
         layer = "default" if name == DEFAULT_ENTITY else "own"
         if services.dynamic.update(**{layer: await read_config(services.session, f"brokers/{name}")}):
             self._apply_settings()
+        self._apply_to_listeners()
+
+    def _apply_to_listeners(self) -> None:
+        """Apply the properties of single listeners."""
+        dynamic = self._services.dynamic
+        self._server.set_listener_limits({**dynamic.static.given, **dynamic.own})
         self._reload_key_stores()
 
     def _reload_key_stores(self) -> None:

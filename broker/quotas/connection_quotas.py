@@ -2,9 +2,10 @@
 
 Over the broker's or the listener's limit (`max.connection.creation.rate`), a new connection and all later ones of its
 listener wait in order, then are served. The broker's limit does not count for the listener between brokers, if there
-are others: clients that connect too often must not cut off other brokers. Over the limit of its address (`connection_creation_rate`), a connection is not served: it is held until the
-rate is down to the limit, and closed, so that an immediate reconnect gains nothing. It then counts for neither limit.
-No wait is longer than a window. Without limits nothing is measured.
+are others: clients that connect too often must not cut off other brokers. Over the limit of its address
+(`connection_creation_rate`), a connection is not served: it is held until the rate is down to the limit, and closed, so
+that an immediate reconnect gains nothing. It then counts for no limit. No wait is longer than a window. Without limits
+nothing is measured.
 
 `ConnectionQuotas` is pure; `AdmissionQueue` orders the waiting connections. Source: kafka.network.ConnectionQuotas.
 """

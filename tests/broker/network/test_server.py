@@ -402,13 +402,31 @@ async def test_brokers_are_admitted_to_a_full_node() -> None:
                     await broker.is_served()
 
 
+async def test_listener_has_its_own_limits() -> None:
+    given = {"listener.name.external.max.connections": "1", "listener.name.internal.max.connections": "2"}
+    async with serving(listeners=TWO, inter_broker_listener="INTERNAL", given=given) as server:
+        external, internal = server.ports["EXTERNAL"], server.ports["INTERNAL"]
+        async with peer(external) as first, peer(internal) as second, peer(internal) as third:
+            for one in (first, second, third):
+                await one.is_served()
+            for port in (external, internal):
+                async with peer(port) as another:
+                    assert await another.closed()
+            server.set_listener_limits({})
+            async with peer(external) as another:
+                await another.is_served()
+
+
 async def test_brokers_do_not_wait_behind_too_many_new_clients() -> None:
     limits = {"quota_window_num": 61, "max_connection_creation_rate": 0}
-    async with serving(**limits, listeners=TWO, inter_broker_listener="INTERNAL") as server:
-        async with peer(server.ports["EXTERNAL"]) as client, peer(server.ports["INTERNAL"]) as broker:
-            await broker.is_served()
-            assert server._entrances["EXTERNAL"]._waiting, "it waits for a second"
-            await client.is_served()
+    async with (
+        serving(**limits, listeners=TWO, inter_broker_listener="INTERNAL") as server,
+        peer(server.ports["EXTERNAL"]) as client,
+        peer(server.ports["INTERNAL"]) as broker,
+    ):
+        await broker.is_served()
+        assert server._entrances["EXTERNAL"]._waiting, "it waits for a second"
+        await client.is_served()
 
 
 async def test_only_produces_of_a_disconnected_peer_are_processed() -> None:

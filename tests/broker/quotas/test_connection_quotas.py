@@ -20,6 +20,7 @@ from anabranch.protocol.apis.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from anabranch.protocol.errors import ErrorCode
 from tests.broker.quotas.test_quota_configs import alter, connect
 from tests.broker.serving import Peer, peer, request_frame, serving, until
 
@@ -74,6 +75,18 @@ def test_listener_between_brokers_is_exempt_from_the_broker_rate() -> None:
     assert [one.wait_ms(0, "EXTERNAL") for _ in range(4)] == [0, 0, 500, 1000]
     assert {one.wait_ms(0, "INTERNAL") for _ in range(100)} == {0}
     assert one.wait_ms(5000, "EXTERNAL") == 0, "those of brokers do not count"
+
+
+def test_listener_has_its_own_rate() -> None:
+    one = quotas(exempt="INTERNAL")
+    one.listener_limits = {"INTERNAL": 2}
+    assert one.active
+    assert [one.wait_ms(0, "INTERNAL") for _ in range(4)] == [0, 0, 500, 1000]
+    assert {one.wait_ms(0, "EXTERNAL") for _ in range(100)} == {0}
+    one.per_second = 4
+    one.set_address_limits({HERE: 0})
+    assert one.hold_ms(HERE, 0, "INTERNAL") == 1000
+    assert [one.wait_ms(0, "EXTERNAL") for _ in range(5)] == [0, 0, 0, 0, 250], "what is refused does not count"
 
 
 # --- at a server -------------------------------------------------------------------------------------------------
@@ -200,4 +213,23 @@ async def test_connection_quotas_can_be_changed_dynamically() -> None:
             await until(lambda limit=limit: all(one.per_second == limit for one in rates), 30)  # type: ignore[misc]
         async with Admin(f"{HERE}:{cluster.nodes[2].port}") as admin:
             await admin.list_topics()
+        await connection.close()
+
+
+async def test_limits_of_a_listener_can_be_changed_dynamically() -> None:
+    async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
+        connection = await connect(cluster)
+        first, second = (cluster.nodes[number].server for number in (1, 2))
+        name = "listener.name.plaintext.max.connection.creation.rate"
+        for broker, value, code in (
+            ("1", "many", ErrorCode.INVALID_REQUEST),
+            ("", "70", ErrorCode.INVALID_REQUEST),
+            ("1", "70", ErrorCode.NONE),
+        ):
+            config = AlterableConfig(name=name, config_operation=0, value=value)
+            resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[config])
+            said = await connection.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+            assert said.responses[0].error_code == code, (broker, value)
+        await until(lambda: first.connection_quotas.listener_limits == {"PLAINTEXT": 70})
+        assert second.connection_quotas.listener_limits == {}
         await connection.close()
