@@ -139,12 +139,18 @@ class ListenerSecurity:
         with _errors_of_listener(properties.listener):
             server_context(TlsSettings.read(properties.get), "none", ReportingContext)
 
-    def reload(self, given: Mapping[str, str]) -> None:
-        """Read the key store again with these properties. Raises ConfigError, and keeps the previous key store."""
+    def reload(self, given: Mapping[str, str], to_brokers: Security | None = None) -> None:
+        """Read the key store again with these properties. Raises ConfigError, and keeps the previous key store.
+
+        `to_brokers`: the security of connections to this listener of other brokers, which show the same certificate.
+        """
         assert self.tls is not None, "only listeners with TLS have a key store"
         properties = ListenerProperties(self._properties.listener, given)
         with _errors_of_listener(properties.listener):
-            load_identity(self.tls, TlsSettings.read(properties.get))
+            settings = TlsSettings.read(properties.get)
+            load_identity(self.tls, settings)
+            if to_brokers is not None and to_brokers.tls is not None:
+                load_identity(to_brokers.tls, settings)
         self._properties = properties
 
     def principal_of(self, certificate: bytes | None) -> str:

@@ -151,10 +151,12 @@ class NodeConfigs:
     def _reload_key_stores(self) -> None:
         """Reload the key stores that this broker's dynamic configuration names, even if their properties are equal."""
 
+        settings = self._services.settings
+
         def reload(protection: ListenerSecurity, given: Mapping[str, str]) -> None:
             listener = protection.listener.name
             try:
-                protection.reload(given)
+                protection.reload(given, settings.security if listener == settings.inter_broker_listener else None)
             except ConfigError as error:  # the file has changed since the change was tried
                 log.error("listener %s keeps its previous certificate: %s", listener, error)
             else:

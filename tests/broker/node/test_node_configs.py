@@ -13,7 +13,7 @@ from anabranch import Admin
 from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.authentication.test_listener_security import arguments_of, one_broker, principal_of
-from tests.secured.certificates import files
+from tests.secured.certificates import HOSTS, files
 
 
 async def test_reloaded_keystore_is_used_from_the_next_handshake(caplog: pytest.LogCaptureFixture) -> None:
@@ -81,3 +81,18 @@ async def test_keystore_and_its_password_can_be_changed_dynamically() -> None:
         assert "guessed" not in str(refused.value)
         await admin.alter_configs(broker=1, changes=later)
         assert await principal_of(cluster, arguments_of("SSL"))
+
+
+async def test_reloaded_keystore_is_shown_to_other_brokers() -> None:
+    """Where brokers authenticate by certificates, the former one would be refused once it has expired."""
+    first, second = (files().identity(name, hosts=HOSTS) for name in ("first", "second"))
+    given = {"ssl.client.auth": "required", "ssl.keystore.location": str(first)}
+    client = {**arguments_of("SSL"), "ssl_certfile": str(files().identity("Alice"))}
+    async with one_broker("SSL", **given) as cluster, Admin(cluster.bootstrap_servers, **client) as admin:
+        security = cluster.nodes[1].services.settings.security
+        assert security is not None
+        assert await principal_of(cluster, {"security": security}) == "User:CN=first,O=Acme"
+        await admin.alter_configs(broker=1, changes={"listener.name.ssl.ssl.keystore.location": str(second)})
+        async with asyncio.timeout(20):
+            while await principal_of(cluster, {"security": security}) != "User:CN=second,O=Acme":
+                pass
