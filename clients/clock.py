@@ -43,10 +43,11 @@ def elapsed_clock() -> Callable[[], float]:
     simulation, has `elapsed_s`.
     """
     own: Callable[[], float] | None = getattr(asyncio.get_running_loop(), "elapsed_s", None)
-    return own or _elapsed_s
+    return own or system_elapsed_s
 
 
 if hasattr(time, "CLOCK_BOOTTIME"):
-    _elapsed_s: Callable[[], float] = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    system_elapsed_s: Callable[[], float] = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 else:
-    _elapsed_s = time.monotonic  # noqa: TID251 -- this module is where it is read
+    system_elapsed_s = time.monotonic  # noqa: TID251 -- this module is where it is read
+"""Returns the seconds since some moment, also those in which the machine was suspended."""

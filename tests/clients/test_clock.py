@@ -31,7 +31,7 @@ async def test_steps_of_the_system_clock_do_not_show(monkeypatch: pytest.MonkeyP
 async def test_time_in_which_the_machine_was_suspended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a woken node accepts expired tokens, and its timestamps are hours old."""
     passed_s = [0.0]
-    monkeypatch.setattr(clock, "_elapsed_s", lambda: passed_s[0])
+    monkeypatch.setattr(clock, "system_elapsed_s", lambda: passed_s[0])
     clock_ms = time_of_day_clock()
     before_ms = clock_ms()
     passed_s[0] = 8 * 3600.0

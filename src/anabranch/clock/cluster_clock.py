@@ -58,12 +58,22 @@ class ClusterClock:
         real_s: The real time in seconds.
         forget: Called with the clock when its cluster has stopped.
         scale: Cluster seconds per real second; 0 stops the clock.
+        elapsed_s: The real time in seconds, also that in which the machine was suspended.
     """
 
-    def __init__(self, real_s: Callable[[], float], forget: Callable[[ClusterClock], None], scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        real_s: Callable[[], float],
+        forget: Callable[[ClusterClock], None],
+        scale: float = 1.0,
+        *,
+        elapsed_s: Callable[[], float],
+    ) -> None:
         self._real_s = real_s
+        self._elapsed_s = elapsed_s
         self._forget = forget
         self._at_s = self._since_s = real_s()
+        self._elapsed_since_s = elapsed_s()
         self._day_s = wall_clock_ms() / 1000 - self._at_s
         self._scale = scale
         self._timers: list[tuple[float, int, ClusterTimer]] = []
@@ -93,8 +103,15 @@ class ClusterClock:
         return self._at_s + (self._real_s() - self._since_s) * self._scale
 
     def day_ms(self) -> int:
-        """The time of day in the cluster, in milliseconds since the epoch."""
-        return int((self.now_s() + self._day_s) * 1000)
+        """The time of day in the cluster, in milliseconds since the epoch.
+
+        Unlike the loop's time, it counts the time in which the machine was suspended: timestamps would be hours old.
+        """
+        return int(self._time_of_day_s() * 1000)
+
+    def _time_of_day_s(self) -> float:
+        passed_s = 0.0 if self._move is not None else self._elapsed_s() - self._elapsed_since_s
+        return self._at_s + passed_s * self._scale + self._day_s
 
     def lead_ms(self) -> int:
         """How far the time of day is ahead of real time, in milliseconds."""
@@ -102,7 +119,8 @@ class ClusterClock:
 
     def lead_by(self, lead_ms: int) -> None:
         """Set how far the time of day is ahead of real time; the loop's time never goes back."""
-        self._day_s = (wall_clock_ms() + lead_ms) / 1000 - self.now_s()
+        self._set(self.now_s())
+        self._day_s = (wall_clock_ms() + lead_ms) / 1000 - self._at_s
 
     def run_at(self, scale: float) -> None:
         """Set the pace; 0 stops the clock. ValueError for an invalid pace."""
@@ -122,8 +140,8 @@ class ClusterClock:
             try:
                 await done
             finally:
-                self._move = None
                 self._set(self._at_s)
+                self._move = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the cluster on this clock."""
@@ -190,7 +208,10 @@ class ClusterClock:
         return self._timers[0][0] if self._timers else math.inf
 
     def _set(self, at_s: float) -> None:
-        self._at_s, self._since_s = at_s, self._real_s()
+        """Let the loop's time continue at this moment; the time of day continues where it is."""
+        day_s = self._time_of_day_s()
+        self._at_s, self._since_s, self._elapsed_since_s = at_s, self._real_s(), self._elapsed_s()
+        self._day_s = day_s - at_s
 
 
 CLOCK: contextvars.ContextVar[ClusterClock | None] = contextvars.ContextVar("the event loop is known", default=None)

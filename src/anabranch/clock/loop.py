@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from anabranch.clients.clock import system_elapsed_s
 from anabranch.clock.cluster_clock import CLOCK, ClusterClock, ClusterTimer
 from anabranch.clock.process import Event, FrozenWork
 
@@ -32,7 +33,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
 
     def new_clock(self, scale: float = 1.0) -> ClusterClock:
         """Create a clock for a cluster on this loop."""
-        clock = ClusterClock(super().time, self._forget, scale)
+        clock = ClusterClock(super().time, self._forget, scale, elapsed_s=system_elapsed_s)
         self._clocks += (clock,)
         return clock
 

@@ -91,6 +91,25 @@ async def test_wall_clock_follows_and_is_shared_with_brokers_started_later() -> 
     assert await day() < before + 3_600_000
 
 
+async def test_time_of_day_counts_the_time_of_a_suspended_machine() -> None:
+    """Timers do not: sessions of clients would end at once."""
+    awake_s, asleep_s = [100.0], [0.0]
+    clock = ClusterClock(lambda: awake_s[0], lambda _: None, elapsed_s=lambda: awake_s[0] + asleep_s[0])
+    day_ms, now_s = clock.day_ms(), clock.now_s()
+    asleep_s[0] += 3600
+    awake_s[0] += 1
+    assert clock.day_ms() - day_ms == pytest.approx(3_601_000, abs=1) and clock.now_s() - now_s == 1
+    assert abs(clock.lead_ms() - 3_601_000) < 60_000, "of the real time, which has not passed"
+    clock.run_at(0)
+    asleep_s[0] += 3600
+    assert clock.day_ms() - day_ms == pytest.approx(3_601_000, abs=1), "a stopped clock"
+    clock.run_at(2)
+    asleep_s[0] += 10
+    assert clock.day_ms() - day_ms == pytest.approx(3_621_000, abs=1)
+    clock.lead_by(5000)
+    assert abs(clock.lead_ms() - 5000) < 1000 and clock.now_s() - now_s == 1
+
+
 async def test_cancelled_advance_stops_clock_where_it_is() -> None:
     clock = stopped()
     at = clock.now_s()
