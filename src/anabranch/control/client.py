@@ -384,6 +384,10 @@ class ControlClient:
             from anabranch.control.tls import PERHAPS_TLS
 
             raise ConnectionError(f"{self._url}: {PERHAPS_TLS}") from None
+        except http.client.IncompleteRead:
+            raise ConnectionError(f"the response of {self._url} breaks off: the control plane has ended") from None
+        except http.client.HTTPException as error:
+            raise ConnectionError(f"no HTTP server is at {self._url}: {error}") from None
 
 
 def _reason_in(content: bytes) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +63,38 @@ def test_errors_have_status_and_reason(control: ControlClient) -> None:
     for url in ("http://a..b:1", "http://127.0.0.1:x", f"{'x' * 64}.b:1"):
         with pytest.raises(ConnectionError, match="is not a URL with HOST:PORT"):
             ControlClient(url).state()
+
+
+@contextlib.contextmanager
+def answering(content: bytes) -> Iterator[str]:
+    """A server that answers one request with these bytes, and ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(content)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def test_response_that_breaks_off_is_a_failed_connection() -> None:
+    """As when the cluster is killed: a command ended with a traceback."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    with answering(head + b"{") as url, pytest.raises(ConnectionError, match=f"the response of {url} breaks off"):
+        ControlClient(url).state()
+
+
+def test_server_of_another_protocol_is_a_failed_connection() -> None:
+    with (
+        answering(b"SSH-2.0-OpenSSH_9.6\r\n") as url,
+        pytest.raises(ConnectionError, match=r"no HTTP server.*SSH-2\.0"),
+    ):
+        ControlClient(url).state()
 
 
 def test_client_accepts_plain_address(control: ControlClient) -> None:
