@@ -206,11 +206,18 @@ def _group(words: Mapping[str, str]) -> Missing:
             return f"{name} is {row['state']}"
         if len(row["members"]) != numbers.get("members", len(row["members"])):
             return f"{name} has {len(row['members'])} members"
-        if "lag" in numbers and (row["lag"] > numbers["lag"] or not row["offsets"]):
-            return f"{name} has a lag of {row['lag']}" if row["offsets"] else f"{name} has no committed offsets"
-        return ""
+        return _lag(row, numbers["lag"]) if "lag" in numbers else ""
 
     return missing
+
+
+def _lag(row: GroupRow, most: int) -> str:
+    if not row["offsets"]:
+        return f"{row['group']} has no committed offsets"
+    if leaderless := next((one for one in row["offsets"] if one["end"] < 0), None):
+        place = f"{leaderless['topic']}-{leaderless['partition']}"
+        return f"the lag of {row['group']} is unknown: {place} has no leader"
+    return f"{row['group']} has a lag of {row['lag']}" if row["lag"] > most else ""
 
 
 def _node(node_id: int) -> Missing:

@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from anabranch import Consumer, Producer
+from anabranch.control.front.state_merge import MergedState
+from anabranch.control.state import GroupRow, OffsetRow
 from anabranch.control.wait_conditions import condition, wait
 from tests.anabranch.control.conftest import controlled, with_topic
 
@@ -28,6 +30,27 @@ from tests.anabranch.control.conftest import controlled, with_topic
 def test_invalid_condition_is_refused(words: dict[str, str], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         condition(words)
+
+
+def test_lag_is_not_met_while_a_partition_has_no_leader() -> None:
+    """Its end is unknown: a wait for lag 0 after a kill would end before the records were read."""
+    offset: OffsetRow = {"topic": "t", "partition": 1, "end": -1, "committed": 5, "lag": 0}
+    group: GroupRow = {
+        "group": "g",
+        "type": "classic",
+        "coordinator": 1,
+        "state": "Stable",
+        "generation": 1,
+        "members": ["m"],
+        "withheld": [],
+        "offsets": [offset],
+        "lag": 0,
+    }
+    rows = MergedState({"nodes": [], "topics": [], "groups": [group], "transactions": []})
+    assert condition({"group": "g", "members": "1"}).missing(rows) == ""
+    assert condition({"group": "g", "lag": "0"}).missing(rows) == "the lag of g is unknown: t-1 has no leader"
+    offset["end"] = 5
+    assert condition({"group": "g", "lag": "0"}).missing(rows) == ""
 
 
 async def test_unmet_condition_is_explained() -> None:
