@@ -13,7 +13,9 @@ from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGr
 from anabranch.broker.handlers.list_groups import type_of
 from anabranch.broker.replication.partition import Role
 from anabranch.controller.zk.memory import MemorySession
+from anabranch.dashboard.collectors.present_coordinators import present_coordinators
 from anabranch.dashboard.collectors.shared_standings import Standings, shared_standings
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.groups.group_shards import AnyGroup
@@ -221,12 +223,13 @@ def _replicas(cluster: ClusterView, topic: str, index: int) -> Iterator[tuple[in
 
 def groups(cluster: ClusterView) -> list[GroupRow]:
     """Every group that a running coordinator has loaded, by id."""
-    shared = shared_standings(cluster)
+    shared, is_present = shared_standings(cluster), present_coordinators(cluster, CONSUMER_OFFSETS_TOPIC)
     rows = [
         group_row(cluster, node, group, shared)
-        for node in cluster.nodes.values()
+        for node_id, node in cluster.nodes.items()
         if node.services.broker is not None
         for group in node.services.groups.groups()
+        if is_present(node_id, group.group_id)
     ]
     return sorted(rows, key=lambda row: str(row["group"]))
 
@@ -275,19 +278,21 @@ def group_row(cluster: ClusterView, node: Node, group: AnyGroup, shared: Standin
 def transactions(cluster: ClusterView) -> list[TransactionRow]:
     """Every transactional id that a running coordinator has loaded."""
     rows: list[TransactionRow] = []
-    for node in cluster.nodes.values():
+    is_present = present_coordinators(cluster, TRANSACTION_STATE_TOPIC)
+    for node_id, node in cluster.nodes.items():
         broker = node.services.broker
         coordinator = None if broker is None else broker.transactions.built
         for one in () if coordinator is None else coordinator.transactions():
-            rows.append(
-                {
-                    "transactional_id": one.transactional_id,
-                    "coordinator": node.settings.node_id,
-                    "state": one.state.title,
-                    "producer_id": one.producer_id,
-                    "producer_epoch": one.producer_epoch,
-                }
-            )
+            if is_present(node_id, one.transactional_id):
+                rows.append(
+                    {
+                        "transactional_id": one.transactional_id,
+                        "coordinator": node_id,
+                        "state": one.state.title,
+                        "producer_id": one.producer_id,
+                        "producer_epoch": one.producer_epoch,
+                    }
+                )
     return sorted(rows, key=lambda row: str(row["transactional_id"]))
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 
-from anabranch import Consumer, Producer
+import pytest
+
+from anabranch import Admin, Consumer, NewTopic, Producer
+from anabranch.clients.group_admin import commit_offsets
+from anabranch.clock.cluster_clock import ClusterClock
+from anabranch.cluster.in_process import Cluster
 from anabranch.control import state
+from anabranch.dashboard.collectors.cluster_rows import ClusterRows
+from anabranch.dashboard.state_delta import StateSheet
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.anabranch.control.conftest import controlled, with_topic
 
 
@@ -50,3 +58,37 @@ async def test_stopped_node_has_a_row_and_its_replicas_no_end_offset() -> None:
         (partition,) = state.topics(on.cluster)[0]["partitions"]
         ends = {one["node"]: one["end"] for one in partition["replicas"]}
         assert ends[down] == -1 and sorted(ends.values()) == [-1, 0, 0]
+
+
+@pytest.mark.asyncio(loop_factories=["clock"])
+async def test_group_and_transaction_of_a_frozen_coordinator_are_shown_by_its_successor() -> None:
+    """The frozen node keeps what it had: waits for the lag of the group ended too early, or never."""
+    clock, cluster = ClusterClock.new(), Cluster(3, seed=1)
+    assert clock is not None
+    async with clock.running(cluster), asyncio.timeout(60), Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        await admin.wait_for_topic("t", replicas=3)
+        place = TopicPartition("t", 0)
+        for number in range(10):
+            await commit_offsets(admin.network, f"g{number}", {place: 0})
+            async with Producer(cluster.bootstrap_servers, transactional_id=f"tx{number}") as producer:
+                await producer.begin_transaction()
+                await producer.commit_transaction()
+        stale = [row["group"] for row in state.groups(cluster) if row["coordinator"] == 3]
+        assert stale and any(row["coordinator"] == 3 for row in state.transactions(cluster))
+        clock.run_at(0)
+        cluster.freeze_broker(3)
+        await clock.advance(60)
+        clock.run_at(1)
+        async with Admin(cluster.bootstrap_servers.rpartition(",")[0]) as successor:
+            for group in stale:
+                await commit_offsets(successor.network, group, {place: 7})
+        groups, transactions = state.groups(cluster), state.transactions(cluster)
+        assert (len(groups), len(transactions)) == (10, 10)
+        assert 3 not in {row["coordinator"] for row in (*groups, *transactions)}
+        assert all(row["offsets"][0]["committed"] == 7 for row in groups if row["group"] in stale)
+        sheet = StateSheet()
+        ClusterRows(cluster, lambda kind, **_: None).collect(sheet)
+        keys = [f"{kind}{number}" for kind in ("group/g", "transaction/tx") for number in range(10)]
+        assert 3 not in {sheet.rows[key]["coordinator"] for key in keys}
+        assert {sheet.rows[f"commits/{group}"]["t"]["0"] for group in stale} == {7}

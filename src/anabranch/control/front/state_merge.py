@@ -7,8 +7,11 @@ different moments, so two parts of one response may be some milliseconds apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from anabranch.protocol.hashing import partition_of_group
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from anabranch.control.state import (
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
         TransactionRow,
     )
 
+Row = TypeVar("Row", "GroupRow", "TransactionRow")
 States = Mapping[int, "ClusterStateRow"]
 """Node -> the state that it reports."""
 Ends = Mapping[tuple[str, int], "PartitionRow"]
@@ -36,7 +40,7 @@ def merge_states(states: States, nodes: Sequence[NodeRow]) -> ClusterStateRow:
         "nodes": merge_nodes(nodes, {node: state["nodes"] for node, state in states.items()}),
         "topics": topics,
         "groups": merge_groups([row for state in states.values() for row in state["groups"]], topics),
-        "transactions": merge_transactions(row for state in states.values() for row in state["transactions"]),
+        "transactions": merge_transactions([row for state in states.values() for row in state["transactions"]], topics),
     }
 
 
@@ -96,10 +100,26 @@ def _replica(node: int, row: PartitionRow | None) -> ReplicaRow:
     return {"node": node, "start": -1, "end": -1}
 
 
-def merge_groups(rows: Iterable[GroupRow], topics: Iterable[TopicRow]) -> list[GroupRow]:
+def merge_groups(rows: Iterable[GroupRow], topics: Sequence[TopicRow]) -> list[GroupRow]:
     """All groups by id; ends and lag come from the leaders of the partitions, which a coordinator may not be."""
+    leader_of = _leaders(topics, CONSUMER_OFFSETS_TOPIC)
     places = {(topic["topic"], one["partition"]): one for topic in topics for one in topic["partitions"]}
-    return sorted((_group(row, places) for row in rows), key=lambda row: (row["group"], row["coordinator"]))
+    found: dict[str, list[GroupRow]] = {}
+    for row in rows:
+        found.setdefault(row["group"], []).append(_group(row, places))
+    present = (row for name, of in found.items() for row in _present(of, leader_of(name)))
+    return sorted(present, key=lambda row: (row["group"], row["coordinator"]))
+
+
+def _leaders(topics: Iterable[TopicRow], name: str) -> Callable[[str], int]:
+    """Return a function that returns the leader of a key's partition of an internal topic; -1 if it is unknown."""
+    leaders = [one["leader"] for topic in topics if topic["topic"] == name for one in topic["partitions"]]
+    return lambda key: leaders[partition_of_group(key, len(leaders))] if leaders else -1
+
+
+def _present(rows: list[Row], coordinator: int) -> list[Row]:
+    """Of the rows of one id, return that of its coordinator; former ones, which do not know it, may answer, too."""
+    return [row for row in rows if row["coordinator"] == coordinator] or rows
 
 
 def _group(row: GroupRow, places: Ends) -> GroupRow:
@@ -119,9 +139,14 @@ def _offset(row: OffsetRow, places: Ends) -> OffsetRow:
     return {**row, "end": end, "lag": max(end - (start if committed is None else committed), 0)}
 
 
-def merge_transactions(rows: Iterable[TransactionRow]) -> list[TransactionRow]:
+def merge_transactions(rows: Iterable[TransactionRow], topics: Sequence[TopicRow]) -> list[TransactionRow]:
     """All transactional ids by name."""
-    return sorted(rows, key=lambda row: (row["transactional_id"], row["coordinator"]))
+    leader_of = _leaders(topics, TRANSACTION_STATE_TOPIC)
+    found: dict[str, list[TransactionRow]] = {}
+    for row in rows:
+        found.setdefault(row["transactional_id"], []).append(row)
+    present = (row for name, of in found.items() for row in _present(of, leader_of(name)))
+    return sorted(present, key=lambda row: (row["transactional_id"], row["coordinator"]))
 
 
 class MergedState:

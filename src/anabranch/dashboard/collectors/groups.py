@@ -13,6 +13,7 @@ from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGr
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
 from anabranch.clients.streams_members import tasks_by_subtopology, tasks_of_member
+from anabranch.dashboard.collectors.present_coordinators import present_coordinators
 from anabranch.dashboard.collectors.shared_standings import shared_standings
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError
@@ -43,11 +44,13 @@ class GroupCollector:
 
     def collect(self, sheet: StateSheet) -> None:
         """Put rows for each group that a running coordinator has loaded."""
+        is_present = present_coordinators(self._cluster, CONSUMER_OFFSETS_TOPIC)
         slots = {
             name: (node_id, slot)
             for node_id, node in self._cluster.nodes.items()
             if node.services.broker is not None
             for name, slot in node.services.groups.table.slots.items()
+            if is_present(node_id, name)
         }
         sheet.keep("group", {f"group/{name}" for name in slots})
         sheet.keep("commits", {f"commits/{name}" for name in slots})

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from anabranch.controller import resize
+from anabranch.dashboard.collectors.present_coordinators import present_coordinators
+from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from anabranch.clock.cluster_clock import ClusterClock
@@ -50,11 +52,13 @@ def _resize(state: ClusterState, topic: Topic) -> dict[str, Any]:
 
 def collect_transactions(cluster: ClusterView, sheet: StateSheet) -> None:
     """Put a row for each transactional id that a running coordinator has loaded."""
-    keys = set()
+    keys, is_present = set(), present_coordinators(cluster, TRANSACTION_STATE_TOPIC)
     for node_id, node in cluster.nodes.items():
         broker = node.services.broker
         coordinator = None if broker is None else broker.transactions.built
         for one in () if coordinator is None else coordinator.transactions():
+            if not is_present(node_id, one.transactional_id):
+                continue
             key = f"transaction/{one.transactional_id}"
             keys.add(key)
             row = {

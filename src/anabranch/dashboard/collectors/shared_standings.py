@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch.dashboard.collectors.present_coordinators import former_leaders
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
+
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.share_partitions.share_state import ShareState
     from anabranch.cluster.cluster_view import ClusterView
@@ -18,9 +21,12 @@ Standings = dict[str, dict[tuple[str, int], "ShareState"]]
 def shared_standings(cluster: ClusterView) -> Standings:
     """The positions of all share groups."""
     found: Standings = {}
-    for node in cluster.nodes.values():
+    former = former_leaders(cluster, SHARE_STATE_TOPIC)
+    for node_id, node in cluster.nodes.items():
         shares = None if node.services.broker is None else node.services.broker.shares.built
         for shard in () if shares is None else shares.coordinator.shards():
+            if (node_id, shard.partition) in former:
+                continue
             for key, state in shard.states.items():
                 topic = node.services.metadata.topic_name(key.topic_id)
                 if topic is not None and state.start_offset >= 0:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from anabranch.control.front.state_merge import MergedState, merge_groups, merge_nodes, merge_states, merge_topics
+from anabranch.control.front.state_merge import (
+    MergedState,
+    merge_groups,
+    merge_nodes,
+    merge_states,
+    merge_topics,
+    merge_transactions,
+)
 
 if TYPE_CHECKING:
-    from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, PartitionRow, TopicRow
+    from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, PartitionRow, TopicRow, TransactionRow
 
 ABSENT = (-1, -1)
 
@@ -110,6 +117,17 @@ def test_records_that_a_share_group_finished_beyond_its_start_are_no_lag() -> No
     unknown = {"topic": "t", "partition": 0, "end": -1, "lag": 0, "start": 3}
     (found,) = merge_groups([group(offsets=[unknown])], [topic(partition(hw=12, n1=(0, 12)))])
     assert found["lag"] == 9
+
+
+def test_group_and_transactional_id_come_from_their_present_coordinator() -> None:
+    """A node that is cut off from ZooKeeper answers with what it had."""
+    groups = [group(coordinator=one, lag=0, state=state) for one, state in ((1, "Stable"), (2, "Empty"))]
+    offsets = topic(partition(leader=2), name="__consumer_offsets")
+    assert [row["coordinator"] for row in merge_groups(groups, [offsets])] == [2]
+    unknown = topic(partition(leader=-1), name="__consumer_offsets")
+    assert [row["coordinator"] for row in merge_groups(groups, [unknown])] == [1, 2]
+    ids = [cast("TransactionRow", {"transactional_id": "tx", "coordinator": one, "state": "Ongoing"}) for one in (1, 2)]
+    assert merge_transactions(ids, [topic(partition(leader=1), name="__transaction_state")]) == ids[:1]
 
 
 def test_offsets_of_a_deleted_topic_stay_as_they_are_reported() -> None:
