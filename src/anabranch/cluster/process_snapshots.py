@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from anabranch.cluster.control_socket import OrderRefused
 from anabranch.cluster.interrupted_restore import PARTIAL, RESTORING, finish_restore
+from anabranch.cluster.node_process import NodeFailed
 from anabranch.state.data_directory import ZOOKEEPER
 
 if TYPE_CHECKING:
@@ -78,9 +80,16 @@ class ProcessSnapshots:
         await _remove(partial)
         partial.mkdir(parents=True, mode=0o700)
         running = [node.node_id for node in self._cluster.nodes.values() if node.running]
+        failure: SnapshotRefused | None = None
         async with self._stopped(running):
-            for part, path in parts.items():
-                await _copy(path, partial / part)
+            try:
+                for part, path in parts.items():
+                    await _copy(path, partial / part)
+            except SnapshotRefused as error:  # the cluster starts again
+                failure = error
+        if failure is not None:
+            await _remove(partial)
+            raise failure
         about = {"nodes": [node.node_id for node in self._cluster.brokers], "running": running}
         (partial / ABOUT).write_text(json.dumps(about))
         await _remove(self._root / name)
@@ -114,10 +123,13 @@ class ProcessSnapshots:
         await asyncio.gather(*(node.stop() for node in cluster.nodes.values() if node.running))
         async with cluster.without_zookeeper():
             yield
-        await asyncio.gather(*(self._launcher.start(one) for one in running))
-        brokers = [node for node in cluster.brokers if node.running]
-        if brokers:
-            await cluster.wait_brokers(len(brokers))
+        try:
+            await asyncio.gather(*(self._launcher.start(one) for one in running))
+            brokers = [node for node in cluster.brokers if node.running]
+            if brokers:
+                await cluster.wait_brokers(len(brokers))
+        except (OrderRefused, NodeFailed) as error:
+            raise SnapshotRefused(f"the cluster does not start again: {error}") from None
 
     @property
     def _directory(self) -> Path:
