@@ -145,13 +145,14 @@ class ClusterSettings:
         }
 
     def elsewhere(self) -> ClusterSettings:
-        """Return the given settings of all brokers on free ports."""
-        return ClusterSettings(
-            {
-                node_id: settings.bound(dict.fromkeys((one.name for one in settings.listening), 0))
-                for node_id, settings in self._given.items()
-            }
-        )
+        """Return the given settings of all brokers on free ports, which are also the advertised ones."""
+        return ClusterSettings({node_id: _on_free_ports(settings) for node_id, settings in self._given.items()})
+
+
+def _on_free_ports(settings: BrokerSettings) -> BrokerSettings:
+    bound = settings.bound({one.name: 0 for one in settings.listening})
+    listeners = tuple(dataclasses.replace(one, advertised_port=0) for one in bound.listeners)
+    return dataclasses.replace(bound, listeners=listeners, advertised_port=0)
 
 
 def _small_cluster(brokers: int) -> BrokerSettings:

@@ -92,6 +92,16 @@ def test_settings_elsewhere_are_the_given_ones_on_free_ports() -> None:
     assert [other[one].num_partitions for one in other.node_ids] == [7, 7]
 
 
+def test_settings_elsewhere_do_not_advertise_the_ports_of_this_cluster() -> None:
+    """Clients of a fork would read and write the cluster that it was forked from."""
+    made = settings(brokers=1, port=9092, advertised_host="kafka.example", advertised_port=19092)
+    assert made.bootstrap_servers == "kafka.example:19092"
+    there = made.elsewhere()
+    there.bind(1, {"PLAINTEXT": 4711, "INTERNAL": 4712})
+    assert there.bootstrap_servers == "kafka.example:4711"
+    assert there.bootstrap_servers_of("INTERNAL") == "127.0.0.1:4712"
+
+
 def test_addresses_of_an_unknown_listener_are_none() -> None:
     made = settings(listeners=("PLAINTEXT://127.0.0.1:9092", "SASL_PLAINTEXT://127.0.0.1:9192"))
     assert made.bootstrap_servers_of("SASL_PLAINTEXT").startswith("127.0.0.1:9192,")
