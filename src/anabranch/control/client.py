@@ -136,8 +136,16 @@ class ControlClient:
 
     def __init__(self, url: str, token: str = "", ca_file: str = "") -> None:
         self._url = (url if "://" in url else f"http://{url}").rstrip("/")
-        self._ca_file = ca_file
+        self._token, self._ca_file = token, ca_file
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    def of_fork(self, url: str) -> ControlClient:
+        """A client of a fork of this cluster, whose control plane has the same token and CA.
+
+        Args:
+            url: The `control` of the fork's response.
+        """
+        return ControlClient(url, self._token, self._ca_file)
 
     @functools.cached_property
     def _tls(self) -> ssl.SSLContext | None:

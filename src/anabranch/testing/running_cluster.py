@@ -114,11 +114,9 @@ class RunningCluster:
         Args:
             snapshot: The name of a snapshot whose data it gets instead.
         """
-        from anabranch.control.client import ControlClient
-
         number, response = self.control.snapshots.fork(snapshot)
         try:
-            yield RunningCluster(response["bootstrap"], ControlClient(response["control"]))
+            yield RunningCluster(response["bootstrap"], self.control.of_fork(response["control"]))
         finally:
             self.control.snapshots.end_fork(number)
 

@@ -9,6 +9,7 @@ from anabranch.control.client import ControlClient
 from anabranch.control.control_error import ControlError
 from anabranch.testing.clusters import Clusters
 from anabranch.testing.running_cluster import RunningCluster
+from tests.running import running
 
 
 def test_report_has_last_rules_events_and_exchanges() -> None:
@@ -49,6 +50,14 @@ def test_misspelled_argument_of_topic_is_told_from_its_configs() -> None:
         assert refused.value.__notes__ == [
             "topic() takes name, partitions and replicas; all other arguments are topic configs"
         ]
+
+
+def test_fork_is_controlled_with_the_same_token() -> None:
+    """A fork of a container has its token: each call to its control plane was refused."""
+    with running("up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--control-token", "secret") as up:
+        kafka = RunningCluster(up["bootstrap"], ControlClient(up["control"], "secret"))
+        with kafka.fork() as other:
+            assert [row["running"] for row in other.control.state()["nodes"]] == [True]
 
 
 def test_without_control_plane_report_is_empty() -> None:
