@@ -11,6 +11,7 @@ from anabranch.faults.rule import FIELDS, HINTS, WHERE
 from anabranch.faults.rule_fields import RequestFilter
 from anabranch.faults.rule_json import InvalidRule, from_json
 from anabranch.faults.validation import check
+from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.suggestion import suggest
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from anabranch.journal.entry import JournalEntry
 
+Outcome = Literal["answered", "unanswered", "closed", "given up", "open"]
+OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+ERRORS: Final = tuple(name for name, code in ErrorCode.__members__.items() if code is not ErrorCode.NONE)
 NOT_HERE: Final = ("name", "first", "step")
 PLACES: Final[Mapping[str, str]] = {
     field.name: field.metadata["help"]
@@ -29,7 +33,7 @@ WORDS: Final[Mapping[str, str]] = {
     **PLACES,
     "error": "answered with this error code, at any level",
     "rule": "hit by this rule",
-    "outcome": "answered, unanswered, closed, given up, open",
+    "outcome": ", ".join(OUTCOMES),
     "after": "only exchanges after this number",
     "limit": "only the last N exchanges",
 }
@@ -40,7 +44,7 @@ class JournalFilter(RequestFilter, total=False):
 
     error: str
     rule: str
-    outcome: Literal["answered", "unanswered", "closed", "given up", "open"]
+    outcome: Outcome
     after: int
     limit: int
 
@@ -63,13 +67,18 @@ class Query:
             raise InvalidRule(f"unknown filters: {', '.join(sorted(unknown))}; {suggest(min(unknown), WORDS)}")
         rule = from_json({"hold": True, **{name: read(name, words[name]) for name in PLACES if name in words}})
         check(rule, brokers)
+        error, outcome = str(words.get("error", "")), str(words.get("outcome", ""))
+        if error and error not in ERRORS:
+            raise InvalidRule(f"unknown error {error!r}; {suggest(error, ERRORS)}")
+        if outcome and outcome not in OUTCOMES:
+            raise InvalidRule(f"outcome is {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}, not {outcome!r}")
         return cls(
             Matcher(rule),
-            error=str(words.get("error", "")),
+            error=error,
             rule=str(words.get("rule", "")),
-            outcome=str(words.get("outcome", "")),
-            after=_number("after", words.get("after", 0)),
-            limit=_number("limit", words.get("limit", 0)),
+            outcome=outcome,
+            after=_count("after", words.get("after", 0)),
+            limit=_count("limit", words.get("limit", 0)),
         )
 
     def matches(self, entry: JournalEntry) -> bool:
@@ -91,6 +100,13 @@ def read(name: str, value: Any) -> Any:
     if get_origin(hint) is tuple:
         return [_number(name, one) if get_args(hint)[0] is int else one for one in value.split(",")]
     return value == "true" if hint is bool else value
+
+
+def _count(name: str, value: str | int) -> int:
+    number = _number(name, value)
+    if number < 0:
+        raise InvalidRule(f"{name} is at least 0, not {number}")
+    return number
 
 
 def _number(name: str, value: str | int) -> int:

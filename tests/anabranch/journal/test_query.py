@@ -14,8 +14,11 @@ def test_query_words_are_read_from_text() -> None:
     assert read("partition", "1,2") == [1, 2] and read("topic", "a,b") == ["a", "b"]
     assert read("between_brokers", "true") is True and read("between_brokers", "false") is False
     assert read("partition", 3) == 3 and read("client_id", "x,y") == "x,y"
-    by_texts = Query.of({"api": "Fetch,Produce", "partition": "1", "limit": "5", "after": "7", "error": "X"}, (1,))
-    assert (by_texts.limit, by_texts.after, by_texts.error) == (5, 7, "X")
+    by_texts = Query.of(
+        {"api": "Fetch,Produce", "partition": "1", "limit": "5", "after": "7", "outcome": "given up"}, (1,)
+    )
+    assert (by_texts.limit, by_texts.after, by_texts.outcome) == (5, 7, "given up")
+    assert Query.of({"error": "REQUEST_TIMED_OUT"}, (1,)).error == "REQUEST_TIMED_OUT"
     assert by_texts.matcher.named == Query.of({"partition": 1}, ()).matcher.named
 
 
@@ -29,6 +32,10 @@ def test_query_words_are_read_from_text() -> None:
         ({"brokers": "4"}, "there is no broker 4; there are 1"),
         ({"partition": "x"}, "partition is a number, not 'x'"),
         ({"after": "x"}, "after is a number, not 'x'"),
+        ({"limit": "-1"}, "limit is at least 0, not -1"),
+        ({"error": "NOT_LEADER"}, "unknown error 'NOT_LEADER'; did you mean NOT_LEADER_OR_FOLLOWER"),
+        ({"error": "NONE"}, "unknown error 'NONE'"),
+        ({"outcome": "refused"}, "outcome is answered, unanswered, closed, given up or open, not 'refused'"),
     ],
 )
 def test_impossible_query_is_refused(words: dict[str, Any], reason: str) -> None:
