@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import quote
 
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.front.agent_client import AgentClient
@@ -45,7 +46,7 @@ async def get_otlp(on: Front, request: ControlRequest) -> bytes:
     if not pushed:
         raise UnknownNode(f"{client} has not pushed yet")
     newest = max(pushed, key=_pushed_at)
-    node_id, path = newest[PUSHED_TO], f"{TELEMETRY}/{newest['instance']}/otlp"
+    node_id, path = newest[PUSHED_TO], f"{TELEMETRY}/{quote(newest['instance'], safe='')}/otlp"
     found = await on.ask_each(lambda agent: agent.ask("GET", path), [node_id])
     if not found:
         raise ActionRefused(f"node {node_id}, which has the push, does not answer")
@@ -75,7 +76,7 @@ def _shown(rows: Iterable[Any]) -> list[Any]:
 
 async def _known(on: Front, request: ControlRequest) -> list[Any]:
     client = request.words["client"]
-    if not (rows := await _clients(on, f"{TELEMETRY}/{client}")):
+    if not (rows := await _clients(on, f"{TELEMETRY}/{quote(client, safe='')}")):
         raise UnknownNode(f"no client {client!r} has requested a subscription")
     return rows
 

@@ -21,9 +21,9 @@ ACCEPTED: Any = {"kafka": "4.1", "client_telemetry_enable": "true"}
 
 
 @asynccontextmanager
-async def client_of(on: OnAgents, node_id: int) -> AsyncIterator[Connection]:
+async def client_of(on: OnAgents, node_id: int, client_id: str = "shop") -> AsyncIterator[Connection]:
     port = on.agents[node_id].node.port
-    connection = await Connection.open("127.0.0.1", port, client_id="shop", software_name="rdkafka")
+    connection = await Connection.open("127.0.0.1", port, client_id=client_id, software_name="rdkafka")
     try:
         yield connection
     finally:
@@ -62,6 +62,15 @@ async def test_pushes_to_two_nodes_are_one_row_with_the_newest_push() -> None:
             await ask(on, "wait_for_pushes", pushes="3", timeout="0")
         with pytest.raises(ValueError, match="pushes is a number, not 'x'"):
             await ask(on, "wait_for_pushes", pushes="x")
+
+
+async def test_client_id_with_characters_of_urls_is_found() -> None:
+    client_id = "shop/1?a#b %41"
+    async with on_agents(1, **ACCEPTED) as on, asyncio.timeout(60), client_of(on, 1, client_id) as client:
+        await client.call(push_of(await get(client), b"first"))
+        (shown,) = await ask(on, "get_pushed_metrics", client_id)
+        assert (shown["client"], shown["pushes"]) == (client_id, 1)
+        assert await ask(on, "get_otlp", client_id) == b"first"
 
 
 async def test_cluster_without_client_metrics_is_refused_with_remedy() -> None:
