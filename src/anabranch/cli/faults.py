@@ -73,7 +73,7 @@ Examples:
 @with_control
 def add(control: ControlClient, **typed: Any) -> None:
     """Add a rule, and print its name."""
-    rule = {name: content for name, content in typed.items() if content not in (None, (), False)}
+    rule = {name: one for name, one in typed.items() if one is not None and one is not False and one != ()}
     if EDIT in rule:
         rule[EDIT] = dict(_edit(one) for one in rule[EDIT])
     click.echo(control.ask("POST", "/v1/faults", rule)["name"])

@@ -45,6 +45,14 @@ def test_rules_are_added_listed_and_removed(faults, url: str, anabranch: Command
     assert faults("remove", "rule-1") == "rule-1 has hit 0 of 0 requests\n"
 
 
+@pytest.mark.parametrize(
+    ("option", "reason"), [("--every", "every is at least 1, not 0"), ("--probability", "probability must be above 0")]
+)
+def test_zero_is_a_given_number(faults, option: str, reason: str) -> None:  # type: ignore[no-untyped-def]
+    """It was taken for a missing option, and the rule hit every request."""
+    assert reason in faults("add", "--api", "ListGroups", "--delay-ms", "1", option, "0", code=1)
+
+
 def test_rule_is_awaited_and_released(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]
     faults("add", "--name", "gate", "--api", "ListGroups", "--hold")
     servers = json.loads(anabranch("control", "state", "--control", url).output)["nodes"]
