@@ -210,7 +210,7 @@ def command(
 
             follow_rules(cluster.faults, rules)
         endpoint = listen()  # after all that can be refused: nobody would close it
-        loop = None if endpoint is None and pace is None else clock_loop()
+        loop = clock_loop() if endpoint is not None or pace is not None or rules else None
         run(lambda: serve(cluster, host, metrics_port, endpoint, pace), log_level=log_level, loop_factory=loop)
 
 
@@ -347,7 +347,7 @@ async def serve(
     from anabranch.state.data_directory import node_command_options
 
     stop = StopSignal()
-    clock = own_clock() if endpoint is not None or pace is not None else None
+    clock = own_clock() if endpoint is not None or pace is not None or cluster.has_rules else None
     living = cluster if clock is None else clock.running(cluster)
     async with contextlib.AsyncExitStack() as stack:
         with stop.ending_start():

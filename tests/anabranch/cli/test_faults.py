@@ -80,6 +80,16 @@ def test_invalid_rules_are_explained(faults, words: tuple[str, ...], code: int, 
     assert reason in faults(*words, code=code)
 
 
+def test_rule_from_file_freezes_a_broker_without_a_control_plane(anabranch: Command, tmp_path: Path) -> None:
+    """It was accepted, and the request that it hit was a bug of the broker."""
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps([{"api": "DescribeConfigs", "brokers": 1, "node": "freeze", "on": 2}]))
+    with running("up", "--brokers", "2", "--port", "0", "--rules", str(path)) as ready:
+        first, second = ready["bootstrap"].split(",")
+        assert anabranch("health", first).exit_code == 0
+        assert "no response" in anabranch("health", second).output
+
+
 def test_rules_from_file_apply_from_start(anabranch: Command, tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('[[rules]]\nname = "no"\napi = "ListGroups"\nerror = "COORDINATOR_NOT_AVAILABLE"\ntimes = 1\n')
