@@ -103,12 +103,12 @@ def sockets_directory() -> Path:
 
 
 def socket_paths() -> list[Path]:
-    """The control sockets of the processes that run."""
+    """The control sockets of the processes that run. An id may have passed to a process of another user."""
     found = []
     for path in sorted(sockets_directory().glob(f"*{SUFFIX}")):
         try:
             os.kill(int(path.stem), 0)
             found.append(path)
-        except (ProcessLookupError, ValueError):
+        except (ProcessLookupError, PermissionError, ValueError):
             path.unlink(missing_ok=True)
     return found

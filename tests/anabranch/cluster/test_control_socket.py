@@ -61,6 +61,21 @@ def test_sockets_of_ended_processes_are_removed(tmp_path: Path, monkeypatch: pyt
     assert not left.exists()
 
 
+def test_socket_whose_process_id_belongs_to_another_user_now_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`anabranch nodes` ended with a PermissionError from then on."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def of_another_user(pid: int, number: int) -> None:
+        raise PermissionError
+
+    left = sockets_directory() / "4711.door"
+    left.touch()
+    monkeypatch.setattr(os, "kill", of_another_user)
+    assert socket_paths() == [] and not left.exists()
+
+
 def test_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "elsewhere").mkdir()
