@@ -30,9 +30,13 @@ def command() -> None:
 @as_json
 def list_nodes(cluster: str, as_json: bool) -> None:
     """Show which nodes run and which are down."""
+    from anabranch.cluster.control_socket import OrderRefused
     from anabranch.cluster.process_registry import launched_clusters
 
-    clusters = [one for one in run_interruptible(launched_clusters()) if one.is_called(cluster)]
+    try:
+        clusters = [one for one in run_interruptible(launched_clusters()) if one.is_called(cluster)]
+    except OrderRefused as error:
+        raise click.ClickException(str(error)) from None
     if not clusters:
         tell_none(as_json, "no such cluster of `anabranch up --processes` runs here" if cluster else NONE)
     for one in clusters:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,10 @@ from anabranch.cluster.control_socket import (
 )
 from anabranch.cluster.node_process import NodeFailed, NodeProcess
 
+log: Final = logging.getLogger(__name__)
+
+ANSWER_S: Final = 5.0
+"""How long a launcher may take to describe its cluster; one that is stopped never does."""
 END_NOTICED_S: Final = 0.5
 """The time in which asyncio learns that a process was killed."""
 
@@ -137,9 +142,15 @@ async def launched_clusters() -> list[LaunchedCluster]:
     found = []
     for socket_path in socket_paths():
         try:
-            description = await send_order(socket_path, "nodes")
+            async with asyncio.timeout(ANSWER_S):
+                description = await send_order(socket_path, "nodes")
         except OrderRefused:
             continue  # it is shutting down
+        except TimeoutError:
+            log.warning(
+                "process %s has a cluster, and does not answer: it may be stopped (fg continues it)", socket_path.stem
+            )
+            continue
         found.append(
             LaunchedCluster(
                 socket_path, description["directory"], description["zookeeper"], tuple(description["nodes"])

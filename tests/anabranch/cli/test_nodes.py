@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,11 @@ def test_reply_of_launcher_is_shown(anabranch: Command, monkeypatch: pytest.Monk
     assert anabranch("nodes", "start", "2", "--cluster", "here").output == "started node 2 of here\n"
     refused = anabranch("nodes", "start", "3")
     assert refused.exit_code == 1 and "node 3 is running already" in refused.output
+
+
+def test_directory_of_sockets_that_cannot_be_trusted_is_named(anabranch: Command, tmp_path: Path) -> None:
+    """`nodes list` ended with a traceback."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"anabranch-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    refused = anabranch("nodes", "list")
+    assert refused.exit_code == 1 and "belongs to another user" in refused.output

@@ -95,3 +95,20 @@ async def test_stopping_launcher_reports_no_failed_nodes(tmp_path: Path, monkeyp
     async with asyncio.timeout(PATIENCE_S), running(tmp_path / "a", 1, monkeypatch=monkeypatch) as (_, said):
         pass
     assert said.empty() and await launched_clusters() == []
+
+
+async def test_launcher_that_is_stopped_is_left_out_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by Ctrl-Z: `anabranch nodes list` waited for it without end, and said nothing."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(module, "ANSWER_S", 0.01)
+    path = sockets_directory() / f"{os.getpid()}.door"
+    open_ones: list[asyncio.StreamWriter] = []
+    listening = await asyncio.start_unix_server(lambda reader, writer: open_ones.append(writer), path)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await launched_clusters() == []
+    assert f"process {os.getpid()} has a cluster, and does not answer" in caplog.text
+    for one in open_ones:
+        one.close()
+    listening.close()
