@@ -52,7 +52,9 @@ Place = tuple[int, int]
 
 
 def _packets(entries: Iterable[JournalEntry]) -> Iterator[tuple[float, Place, Place, bytes, str]]:
-    for one in entries:
+    sent_s: dict[tuple[Place, Place], float] = {}
+    """When the last response of each connection was sent: an exchange that ends before an earlier one waits for it."""
+    for one in sorted(entries, key=lambda entry: entry.number):
         if one.frames is None:
             continue
         client = _address(one.view.peer.host), one.view.peer.port
@@ -60,7 +62,9 @@ def _packets(entries: Iterable[JournalEntry]) -> Iterator[tuple[float, Place, Pl
         comment = f"exchange {one.number}" + "".join(f", by {rule}" for rule in one.rules)
         yield one.at_s, client, broker, one.frames.request_bytes, comment
         if one.frames.answered and one.took_s is not None:
-            yield one.at_s + one.took_s, broker, client, one.frames.answered, comment
+            at_s = max(one.at_s + one.took_s, sent_s.get((broker, client), 0.0))
+            sent_s[broker, client] = at_s
+            yield at_s, broker, client, one.frames.answered, comment
 
 
 def _address(host: str) -> int:

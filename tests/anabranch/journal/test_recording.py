@@ -56,6 +56,24 @@ def test_capture_and_json_lines_have_equal_exchanges() -> None:
         assert found[0].connection == found[1].connection != found[2].connection
 
 
+def test_responses_of_a_connection_are_captured_in_the_order_of_its_requests() -> None:
+    """A Metadata that ends before the Produce ahead of it is sent after it. All later requests were without response."""
+    made = []
+    for number, took_s in enumerate((0.5, 0.1, 0.1), start=1):
+        request = by_name("Fetch", 9)
+        request.correlation_id = 70 + number
+        entry = JournalEntry(number, 10.0 + number / 10, RequestView(request, Peer("10.1.1.1", 1), 0, SURROUNDINGS))
+        kept = frames_of(request)
+        assert kept is not None
+        answer = empty_answer(request.api)
+        entry.frames = add_response(kept, request, answer)
+        entry.end(entry.at_s + took_s, "answered", answer)
+        made.append(entry)
+    found = read_recording(capture(reversed(made), 0.0))
+    assert [one.answer[:4] for one in found] == [(70 + number).to_bytes(4, "big") for number in (1, 2, 3)]
+    assert [one.answered_s for one in found] == pytest.approx([10.6] * 3)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
