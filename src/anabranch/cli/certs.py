@@ -48,6 +48,9 @@ def make(directory: Path, hosts: tuple[str, ...], users: tuple[str, ...], store:
         from anabranch.clients.certificates import CertificateAuthority
     except ImportError:
         raise click.ClickException("this needs `pip install anabranch[security]`") from None
+    for user in users:
+        if user in ("", "ca", "broker") or "/" in user or "\0" in user:
+            raise click.ClickException(f"--user {user!r}: its file would not be a user's; choose another name")
     directory.mkdir(parents=True, exist_ok=True)
     taken = [name for name in ("ca.pem", "broker.pem") if (directory / name).exists()]
     if taken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from anabranch.cli.certs import command
@@ -33,3 +34,11 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     again = CliRunner().invoke(command, ["make", str(tmp_path)])
     assert again.exit_code == 1
     assert "ca.pem exists" in again.output
+
+
+@pytest.mark.parametrize("user", ["broker", "ca", "../alice", ""])
+def test_user_whose_file_would_be_another_is_refused(tmp_path: Path, user: str) -> None:
+    """A user `broker` overwrote the brokers' key and certificate."""
+    refused = CliRunner().invoke(command, ["make", str(tmp_path / "certs"), "--user", user])
+    assert refused.exit_code == 1 and "choose another name" in refused.output
+    assert list(tmp_path.iterdir()) == []
