@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,8 @@ def create(
     """
     if file.exists():
         raise click.ClickException(f"{file} exists; name another file, or remove it")
+    if not os.access(file.parent, os.W_OK):  # a token whose secret cannot be written would be lost
+        raise click.ClickException(f"{file.parent} is not a directory where files can be written")
 
     async def act(admin: Admin) -> None:
         lifetime_ms = -1 if hours is None else round(hours * HOUR_MS)

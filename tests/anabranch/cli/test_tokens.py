@@ -22,12 +22,15 @@ async def test_token_is_created_renewed_and_expired(tmp_path: Path) -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         secret = file.read_text().partition('password="')[2].partition('"')[0]
         assert len(secret) == 88
+        lost = str(tmp_path / "missing" / "token.properties")
+        status, unwritable = await run_command(cluster, "tokens", "create", lost, "--command-config", password)
+        assert (status, "is not a directory where files can be written" in unwritable) == (1, True)
         status, again = await run_command(cluster, *making)
         assert (status, "exists; name another file" in again) == (1, True)
         status, topics = await run_command(cluster, "topics", "create", "t", "--command-config", str(file))
         assert (status, topics) == (0, "created t\n")
         status, listed = await run_command(cluster, "tokens", "list", "--command-config", password)
-        assert listed.startswith(f"{token_id} of User:admin, valid until ")
+        assert listed.startswith(f"{token_id} of User:admin, valid until ") and listed.count("\n") == 1
         status, renewed = await run_command(cluster, "tokens", "renew", token_id, "--command-config", password)
         assert renewed.startswith(f"token {token_id} is valid until ")
         status, refused = await run_command(cluster, "tokens", "list", "--command-config", str(file))
