@@ -42,7 +42,7 @@ token = click.option(
 
 @contextlib.contextmanager
 def open_client(url: str, token: str, ca_file: str = "") -> Iterator[ControlClient]:
-    """Connect to the control plane; a refusal or failed connection becomes one line and exit code 1."""
+    """Connect to the control plane; a refusal, failed connection or file becomes one line and exit code 1."""
     from anabranch.control.client import ControlClient, ControlError, NotTrusted
 
     try:
@@ -55,6 +55,8 @@ def open_client(url: str, token: str, ca_file: str = "") -> Iterator[ControlClie
         raise  # the reader of the output has exited
     except ConnectionError as error:
         raise click.ClickException(f"{error}; start the cluster with `anabranch up --control HOST:PORT`") from None
+    except OSError as error:  # a file to read or write
+        raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
 
 
 def with_control(function: Callable[..., None]) -> Callable[..., None]:

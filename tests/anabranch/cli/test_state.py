@@ -32,6 +32,9 @@ def test_state_is_saved_and_restored(anabranch: Command, tmp_path: Path) -> None
         assert len(control.state()["topics"]) == 1
         ready = dict(one.split("=", 1) for one in state("fork", "seeded").split()[2:])
         assert len(ControlClient(ready["control"]).state()["topics"]) == 1
+        unwritable = anabranch("state", "save", "seeded", str(tmp_path / "missing" / "f"), "--control", url)
+        assert (unwritable.exit_code, unwritable.output.count("\n")) == (1, 1)
+        assert "f: No such file or directory" in unwritable.output
         state("save", "seeded", file)
         state("remove", "seeded")
         state("load", "again", file)
