@@ -109,6 +109,7 @@ class ActiveRule:
         self._on_hit = on_hit
         self._at_work = at_work
         self._ends_s: float | None = None
+        self._ending: asyncio.TimerHandle | None = None
         self._rng = random.Random(rule.seed)
         self._changed: asyncio.Future[None] | None = None
         self._released: asyncio.Future[None] | None = None
@@ -117,6 +118,11 @@ class ActiveRule:
 
     def __repr__(self) -> str:
         return f"<rule {self.rule.name}: met {self.met}, hits {self.hits}>"
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it has postponed work."""
+        return bool(self._later)
 
     @property
     def spent(self) -> bool:
@@ -129,7 +135,10 @@ class ActiveRule:
     def activate(self) -> None:
         """Start the rule's time, when the first broker follows it."""
         if self._ends_s is None and self.rule.until:
-            self._ends_s = asyncio.get_running_loop().time() + parse_seconds(self.rule.until)
+            loop = asyncio.get_running_loop()
+            self._ends_s = loop.time() + parse_seconds(self.rule.until)
+            if self.rule.stale_metadata:
+                self._ending = loop.call_at(self._ends_s, self._run_postponed)
 
     def _is_over(self) -> bool:
         return self._ends_s is not None and asyncio.get_running_loop().time() >= self._ends_s
@@ -181,10 +190,15 @@ class ActiveRule:
             actions.elect(rule.elect, [TopicPartition(*one) for one in itertools.product(rule.topic, rule.partition)])
 
     def postpone(self, work: Callable[[], Awaitable[Any]]) -> None:
-        """Run this when the rule is released or removed; at once if it already was."""
+        """Run this when the rule is released or removed, or its time is over; at once if it already was released."""
         self._later.append(work)
         if self._is_released:
             self._release_all()
+
+    async def catch_up(self) -> None:
+        """Run postponed work now, in order: a later request of its kind is not hit, and must not be overridden by it."""
+        works, self._later = self._later, []
+        await _all_of(works)
 
     def _release_all(self) -> None:
         """Undo continuous actions, and run postponed work in order."""
@@ -193,7 +207,10 @@ class ActiveRule:
         for node_id in self._acted_on:
             self._actions.undo(self.rule.node, node_id)
         self._acted_on.clear()
-        if self._later:
+        self._run_postponed()
+
+    def _run_postponed(self) -> None:
+        if self._later and self._actions is not None:
             self._actions.run(functools.partial(_all_of, self._later))
             self._later = []
 
@@ -240,6 +257,8 @@ class ActiveRule:
     def remove(self) -> None:
         """Stop hitting, and release everything."""
         self.removed = True
+        if self._ending is not None:
+            self._ending.cancel()
         self.release()
         self._notify()
         for call in self._at_removal:

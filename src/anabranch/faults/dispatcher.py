@@ -94,7 +94,7 @@ class FaultInjectingDispatcher(Dispatcher):
             view = RequestView(request, peer, number, self._at)
             for position in index.candidates(view):
                 armed = rules[position]
-                if not armed.spent and armed.matcher.fits(view):
+                if (armed.is_behind or not armed.spent) and armed.matcher.fits(view):
                     return self._through(view, rules, position)
         return self.inner.answer(request, peer)
 
@@ -118,6 +118,8 @@ class FaultInjectingDispatcher(Dispatcher):
             armed = rules[at]
             if not armed.spent and armed.matcher.fits(view):
                 return await self._under(armed, view, functools.partial(self._behind, rules, at))
+            if armed.is_behind and armed.matcher.fits(view):
+                await armed.catch_up()
         return await self.inner.answer(view.request, view.peer)
 
     async def _behind(self, rules: Sequence[ActiveRule], position: int, view: RequestView) -> Any:
@@ -130,7 +132,10 @@ class FaultInjectingDispatcher(Dispatcher):
             return await rest(view)
         if not matcher.names_rows or any(map(matcher.surely_matches, view.rows)):
             hit = armed.hit(view) if armed.decide is None else await armed.decide_remotely(view)
-            return await _apply_rule(armed, view, level, rest) if hit else await rest(view)
+            if hit:
+                return await _apply_rule(armed, view, level, rest)
+            await armed.catch_up()
+            return await rest(view)
         response = await rest(view)
         if response is None or not _is_about(armed, view, response):
             return response

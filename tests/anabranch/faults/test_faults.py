@@ -216,6 +216,26 @@ async def test_stale_metadata_rule_keeps_metadata_of_broker() -> None:
         assert await known[1].wait_until(lambda image: len(image.topics) == 3, 60000), "and hears of what comes"
 
 
+async def test_stale_metadata_ends_with_the_hits_of_its_rule() -> None:
+    """What was held back came at the removal, over everything newer."""
+    async with cluster(brokers=2) as made, Admin(made.bootstrap_servers) as admin:
+        known = made.nodes[2].services.metadata
+        stale = made.faults.add(brokers=2, stale_metadata=True, times=1)
+        await admin.create_topics([NewTopic(name="orders", partitions=1, replication_factor=1)])
+        await stale.wait_hit()
+        assert not known.image.topics
+        await admin.create_topics([NewTopic(name="payments", partitions=1, replication_factor=1)])
+        assert await known.wait_until(lambda image: len(image.topics) == 2, 60000)
+
+
+async def test_stale_metadata_ends_with_the_time_of_its_rule() -> None:
+    async with cluster(brokers=2) as made, Admin(made.bootstrap_servers) as admin:
+        known = made.nodes[2].services.metadata
+        made.faults.add(brokers=2, stale_metadata=True, until="1s")
+        await admin.create_topics([NewTopic(name="orders", partitions=1, replication_factor=1)])
+        assert await known.wait_until(lambda image: "orders" in image.topics, 60000)
+
+
 @pytest.mark.parametrize(
     "said",
     [
