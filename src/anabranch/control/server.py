@@ -229,6 +229,8 @@ class ControlServer:
             raise ValueError(f"an event's number is expected, not {seen!r}")
         response = await _stream(request)
         events, sent = self._controlled.events, int(seen)
+        if sent > events.newest:
+            sent = 0  # the client saw events of a cluster that ended; numbers have begun again
 
         def flush() -> None:
             nonlocal sent

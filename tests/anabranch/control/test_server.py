@@ -124,6 +124,15 @@ async def test_events_are_streamed_from_a_number() -> None:
         assert (await status(session, "GET", "/v1/events?after=x", headers=headers | {"Last-Event-ID": ""}))[0] == 400
 
 
+async def test_events_of_a_new_cluster_are_streamed_to_a_client_of_the_one_before() -> None:
+    """A client that connects again, as browsers do, got nothing until the numbers had passed its own."""
+    async with served() as (on, session):
+        on.events.publish("tick")
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": "700"}
+        async with asyncio.timeout(60), session.get("/v1/events", headers=headers) as answer:
+            assert (await answer.content.readuntil(b"\n\n")).startswith(b"id: 1\nevent: tick\n")
+
+
 async def test_flushed_events_are_sent_within_the_call_and_once() -> None:
     headers = {"Accept": "text/event-stream"}
     async with served() as (on, session), session.get("/v1/events", headers=headers) as answer:
