@@ -25,6 +25,8 @@ FIELDS: Final = {"key", "value", "headers", "partition", "timestamp"}
 PLACE: Final = {"topic", "offset"}
 """The place where a record was read. A line with these fields names the partition of origin, not a target."""
 BINARY: Final = "base64"
+NO_TIMESTAMP: Final = -1
+"""The timestamp of a record without one."""
 
 
 class LineRecord(NamedTuple):
@@ -75,7 +77,7 @@ def parse(record: object, encoders: Encoders = MappingProxyType({})) -> LineReco
         key=encoders.get("key", _to_bytes)(record.get("key")),
         headers=_headers(record.get("headers", ())),
         partition=None if "offset" in record else _number(record, "partition"),
-        timestamp_ms=_number(record, "timestamp"),
+        timestamp_ms=None if record.get("timestamp") == NO_TIMESTAMP else _number(record, "timestamp"),
     )
 
 

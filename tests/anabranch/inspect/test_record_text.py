@@ -40,6 +40,7 @@ def test_record_survives_the_round_trip_as_json(
         ('{"headers": {"a": "1", "b": null}}', LineRecord(None, headers=(("a", b"1"), ("b", None)))),
         ('{"partition": 3, "timestamp": 5}', LineRecord(None, partition=3, timestamp_ms=5)),
         ('{"partition": 3, "offset": 5, "topic": "elsewhere"}', LineRecord(None)),
+        (to_json(consumed(timestamp=-1)), LineRecord(b"v", b"k")),
     ],
 )
 def test_json_line_is_parsed_to_record(line: str, record: LineRecord) -> None:
