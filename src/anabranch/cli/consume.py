@@ -132,7 +132,7 @@ def command(
                     click.echo(f"there is no topic {topic} yet; waiting for it", err=True)
             if chosen:
                 await place(consumer, begin, partitions)
-            ends = _ends(consumer, partitions) if until_end else None
+            ends = functools.partial(_ends, consumer, partitions) if until_end else None
             await show(consumer, write, count=count, ends=ends, timeout_s=timeout_s)
 
     with refusals(bootstrap):
@@ -178,7 +178,10 @@ def parse_start(text: str, *, now: datetime) -> Start:
 
 
 async def place(consumer: Consumer, start: Start, partitions: tuple[int, ...]) -> None:
-    """Seek to an offset or a time, optionally in some partitions only. Raises UsageError for an unknown partition."""
+    """Seek to an offset or a time, optionally in some partitions only, and at most to the end.
+
+    Raises UsageError for an unknown partition.
+    """
     there = consumer.assignment()
     if missing := set(partitions) - {one.partition for one in there}:
         raise click.UsageError(f"there is no partition {min(missing)}: there are {len(there)}")
@@ -193,8 +196,9 @@ async def place(consumer: Consumer, start: Start, partitions: tuple[int, ...]) -
             at = found[one]
             consumer.seek(one, ends[one] if at is None else at.offset)
     elif start is not None:
+        ends = await consumer.end_offsets(read)
         for one in read:
-            consumer.seek(one, start)
+            consumer.seek(one, min(start, ends[one]))  # beyond the end it would be reset to the beginning
 
 
 async def show(
@@ -202,7 +206,7 @@ async def show(
     write: Callable[[ConsumerRecord], None],
     *,
     count: int | None,
-    ends: Awaitable[Ends] | None,
+    ends: Callable[[], Awaitable[Ends]] | None,
     timeout_s: float | None,
 ) -> None:
     """Print records until there were `count`, the `ends` are reached, or none came for `timeout_s`."""
@@ -211,7 +215,7 @@ async def show(
     goal: Ends | None = None
     while left != 0:
         if ends is not None and consumer.assignment():  # a group member must poll to get partitions
-            goal, ends = await ends, None
+            goal, ends = await ends(), None
         if goal is not None and _has_passed(consumer, goal):
             return
         found = await consumer.getmany(timeout_ms=LOOK_MS, max_records=left if ends is None else 0)

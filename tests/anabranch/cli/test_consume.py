@@ -60,6 +60,7 @@ def test_start_end_and_limit_are_applied(servers: str, anabranch: Command) -> No
     assert values("--until-end", "--from", "1m") == []
     assert values("--until-end", "--from", "latest") == []
     assert values("--until-end", "--from", "2", "--partition", "0") == ["2"]
+    assert values("--timeout", "1", "--from", "4") == [], "beyond the end is not the beginning"
     assert len(values("--count", "4")) == 4
     assert values("--count", "9", "--timeout", "0.1", "--from", "1", "--partition", "0") == ["1", "2"]
     plain = anabranch("consume", "ends", "--count", "1", "--partition", "1", *at).output
@@ -72,6 +73,7 @@ def test_group_continues_at_its_commit(servers: str, anabranch: Command) -> None
     assert anabranch("consume", "grouped", "--count", "4", *at).output.split() == ["0", "1", "2", "3"]
     assert anabranch("consume", "grouped", "--until-end", *at).output.split() == ["4", "5", "6", "7", "8", "9"]
     assert anabranch("consume", "grouped", "--until-end", *at).output == ""
+    assert anabranch("consume", "grouped", "--until-end", "--timeout", "0", *at).output == "", "ended while it joins"
 
 
 def test_format_prints_records_as_in_kcat(servers: str, anabranch: Command) -> None:
