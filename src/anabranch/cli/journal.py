@@ -49,7 +49,11 @@ def command(
     """
     if with_bytes and (not as_json or follow):
         raise click.UsageError("--bytes needs --json, and excludes --follow")
+    if capture is not None and (as_json or follow):
+        raise click.UsageError("--capture writes the kept exchanges to a file: leave out --json and --follow")
     number = _to_explain(where)
+    if number is not None and (as_json or follow or capture is not None):
+        raise click.UsageError("explain prints lines: leave out --json, --follow and --capture")
     words: dict[str, Any] = {}
     for one in where if number is None else ():
         name, found, value = one.partition("=")

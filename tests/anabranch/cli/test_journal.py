@@ -43,3 +43,17 @@ def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:
 def test_journal_requires_a_control_plane(anabranch: Command) -> None:
     refused = anabranch("up", "--control-journal", "5")
     assert refused.exit_code == 2 and "--control-journal needs --control" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--capture", "f", "--follow"), "leave out --json and --follow"),
+        (("--capture", "f", "--json"), "leave out --json and --follow"),
+        (("explain", "4", "--json"), "explain prints lines"),
+        (("explain", "4", "--capture", "f"), "explain prints lines"),
+    ],
+)
+def test_options_without_effect_are_refused(words: tuple[str, ...], reason: str, anabranch: Command) -> None:
+    refused = anabranch("journal", *words)
+    assert (refused.exit_code, reason in refused.output) == (2, True), refused.output
