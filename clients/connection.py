@@ -252,7 +252,10 @@ class Connection(asyncio.BufferedProtocol):
             self._logging_in = self._loop.create_task(self._log_in_again(security))
 
     async def _log_in_again(self, security: Security) -> None:
-        """Reauthenticate a connection in use, whose other requests wait meanwhile."""
+        """Reauthenticate a connection in use, whose other requests wait meanwhile; close it after any failure.
+
+        A function of the user that returns a token may raise anything.
+        """
         self._held = []
         try:
             async with asyncio.timeout(self._request_timeout_s):
@@ -262,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(ConnectionError(f"re-authentication failed: {error}"))
             return
         held, self._held = self._held, None
-        for request, version, call in held:
+        for request, version, call in held or ():  # None: the connection was lost just after the last response
             if call is None or not call.answer.done():
                 self._transmit(request, version, call)
 

@@ -129,3 +129,15 @@ async def test_connection_without_a_new_token_is_closed(error: Exception, monkey
             with pytest.raises(ConnectionError, match="re-authentication failed"):
                 await held
         assert connection.closed
+
+
+async def test_connection_that_ends_with_its_reauthentication_is_closed_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster(1, listeners=[LISTENER], properties=short_sessions(60_000)) as cluster:
+        connection = await Connection.open(*cluster.address(1), client_id="test", security=PLAIN)
+
+        async def end_with_it(security: Security, call: Any) -> None:
+            connection.connection_lost(None)
+
+        monkeypatch.setattr("anabranch.clients.connection.log_in", end_with_it)
+        await connection._log_in_again(PLAIN)
+        assert connection.closed

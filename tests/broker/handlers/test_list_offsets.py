@@ -9,7 +9,7 @@ from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, replica_cluster
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 
-LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 
 
 async def ask(
@@ -72,6 +72,21 @@ async def test_new_leader_without_known_high_watermark_is_offset_not_available()
         assert (await ask(cluster, LATEST)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         assert (await ask(cluster, LATEST, version=4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
         assert (await ask(cluster, EARLIEST)).error_code == 0
+        assert (await ask(cluster, EARLIEST_LOCAL, version=8)).error_code == 0
+
+
+async def test_new_leader_finds_committed_records_by_timestamp() -> None:
+    """Kafka refuses only what it does not find below the high watermark."""
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2))
+        assert (await cluster.produce(1, batch("a", timestamp_ms=100))).error_code == 0
+        await cluster.kill(2)
+        await cluster.produce(1, batch("b", timestamp_ms=200), acks=1)
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        assert (await ask(cluster, LATEST)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (await ask(cluster, 200)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        row = await ask(cluster, 50)
+        assert (row.error_code, row.timestamp, row.offset) == (0, 100, 0)
 
 
 async def test_invalid_list_offsets_is_refused() -> None:

@@ -273,3 +273,16 @@ async def test_read_that_max_bytes_cuts_counts_as_full() -> None:
         assert (await cluster.produce(1, batch("b"))).error_code == 0
         assert values((await waiting).records) == ["a"]
         assert values((await cluster.fetch(1, 0, **limits)).records) == ["a"]
+
+
+async def test_min_bytes_above_the_limit_of_the_response_is_the_limit() -> None:
+    """As in Kafka: a response cannot have more bytes, so nothing is waited for."""
+    size = len(batch("a"))
+    async with replica_cluster(1) as cluster, asyncio.timeout(20):
+        await cluster.lead(1, replicas=(1,))
+        for value in "ab":
+            assert (await cluster.produce(1, batch(value))).error_code == 0
+        request = fetch_request(0, max_wait_ms=60_000, min_bytes=10 * size)
+        request.max_bytes = size
+        response = await cluster.call(cluster[1], request)
+        assert values(response.responses[0].partitions[0].records) == ["a"]
