@@ -172,6 +172,8 @@ class Network:
         if self._refreshing is not None:
             # A pending request may predate the caller's reason, or lack the caller's topic.
             await asyncio.wait([self._refreshing])
+        if self._closed:
+            raise ConnectionError("the client is closed")
         if self._refreshing is None:
             self._begin_refresh()
         task = self._refreshing

@@ -385,3 +385,14 @@ async def test_closed_network_fails_waits_with_connection_error() -> None:
             await waiting
         with pytest.raises(ConnectionError, match="closed"):
             await network.call(1, heartbeat())
+
+
+async def test_closed_network_does_not_bootstrap_again() -> None:
+    async with connected() as (brokers, network):
+        await network.close()
+        before = brokers.count(MetadataRequest)
+        with pytest.raises(ConnectionError, match="closed"):
+            await network.refresh()
+        with pytest.raises(ConnectionError, match="closed"):
+            await network.wait_for(lambda metadata: False)
+        assert brokers.count(MetadataRequest) == before
