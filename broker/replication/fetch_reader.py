@@ -58,8 +58,8 @@ class FetchReader:
     """One Fetch request: `read`, wait until a partition is `ready`, `read` again."""
 
     __slots__ = (
-        "broker_epoch", "committed", "counted", "enough", "follower", "hints", "left", "may_read", "metadata", "rack",
-        "refuses", "replicas", "request", "room_bytes", "size", "sizes", "version", "watched",
+        "broker_epoch", "committed", "counted", "enough", "follower", "hints", "left", "may_read", "metadata",
+        "min_bytes", "rack", "refuses", "replicas", "request", "room_bytes", "size", "sizes", "version", "watched",
     )  # fmt: skip
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, request: FetchRequest, version: int) -> None:
@@ -81,6 +81,8 @@ class FetchReader:
         """Per partition: the bytes that count for `min_bytes`."""
         self.size = self.counted = 0
         self.left = 0
+        self.min_bytes = request.min_bytes
+        """The bytes to wait for: at most as many as a response may have."""
         self.room_bytes = UNBOUNDED_BYTES
         """The most bytes of the response that `ResponseMemory` allows."""
         self.may_read: Callable[[str], bool] | None = None
@@ -93,18 +95,22 @@ class FetchReader:
     def read(self, *, report: bool) -> list[FetchableTopicResponse]:
         """Read every partition. `report`: count a follower's offsets; true on arrival, not after a wait."""
         request = self.request
-        self.size, self.counted, self.enough = 0, 0, not request.topics
-        self.left = min(request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
-        self.watched.clear()
+        self._begin(enough=not request.topics)
         answer = []
         for topic in request.topics:
             by_id = self.version >= FIRST_VERSION_WITH_TOPIC_IDS
             name = self.replicas.name_of(topic.topic_id) if by_id else topic.topic
             rows = [self._answer(name, requested, report) for requested in topic.partitions]
             answer.append(new_topic_response(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
-        if self.counted >= request.min_bytes:
+        if self.counted >= self.min_bytes:
             self.enough = True
         return answer
+
+    def _begin(self, *, enough: bool) -> None:
+        self.size, self.counted, self.enough = 0, 0, enough
+        self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
+        self.min_bytes = min(self.request.min_bytes, self.left)
+        self.watched.clear()
 
     def start_waiting(self, parked: DelayedOperation[Partition]) -> None:
         """Begin to wait; only watched partitions can change the response."""
@@ -166,7 +172,7 @@ class FetchReader:
         records: bytes | bytearray | memoryview = b""
         if offset < limit:
             records = self._records(partition, requested, limit)
-            if self.counted < self.request.min_bytes and log.segments.is_older(offset, limit):
+            if self.counted < self.min_bytes and log.segments.is_older(offset, limit):
                 self.enough = True  # a read ends with its segment, which does not grow
         self.watched[partition] = (requested, partition.leader_epoch)
         aborted = None
@@ -234,7 +240,7 @@ class FetchReader:
         A read that `max_bytes` has cut counts as `max_bytes`: more are there, and Kafka sends a part of the next batch.
         """
         size = len(records)
-        if 0 < size < self.request.min_bytes and offset_behind(records, requested.fetch_offset) < limit:
+        if size < self.min_bytes and offset_behind(records, requested.fetch_offset) < limit:
             return max(size, max_bytes)
         return size
 
@@ -248,7 +254,7 @@ class FetchReader:
         limit = self._limit(partition)
         if limit <= requested.fetch_offset:
             return False
-        if self.request.min_bytes <= 1 or partition.log.segments.is_older(requested.fetch_offset, limit):
+        if self.min_bytes <= 1 or partition.log.segments.is_older(requested.fetch_offset, limit):
             return True
         max_bytes = max(0, requested.partition_max_bytes)
         try:
@@ -256,7 +262,7 @@ class FetchReader:
         except KafkaError:
             return True  # the next read raises the error in the waiting request
         self.sizes[partition] = self._count(records, requested, max_bytes, limit)
-        return sum(self.sizes.values()) >= self.request.min_bytes
+        return sum(self.sizes.values()) >= self.min_bytes
 
 
 def diverging_epoch(partition: Partition, requested: FetchPartition) -> EpochEndOffset:

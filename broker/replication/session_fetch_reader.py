@@ -52,9 +52,7 @@ class SessionFetchReader(FetchReader):
         session = self.session
         if session.epoch != self.epoch:
             return []  # overtaken: a later request's response has the data
-        self.size, self.counted, self.enough = 0, 0, False
-        self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
-        self.watched.clear()
+        self._begin(enough=False)
         self.changed_rows.clear()
         if report:
             # The preferred replica also depends on the metadata.
@@ -69,7 +67,7 @@ class SessionFetchReader(FetchReader):
                 self.changed_rows.append((entry, row))
             else:
                 self._settle(entry, topic, index)
-        if self.counted >= self.request.min_bytes:
+        if self.counted >= self.min_bytes:
             self.enough = True
         return self._by_topic()
 

@@ -286,3 +286,17 @@ async def test_min_bytes_above_the_limit_of_the_response_is_the_limit() -> None:
         request.max_bytes = size
         response = await cluster.call(cluster[1], request)
         assert values(response.responses[0].partitions[0].records) == ["a"]
+
+
+async def test_batch_that_does_not_fit_behind_others_is_not_waited_for() -> None:
+    """As in Kafka: there are as many bytes as asked for, though the response cannot have all of them."""
+    size = len(batch("a"))
+    async with replica_cluster(1) as cluster, asyncio.timeout(20):
+        for topic in ("t", "u"):
+            await cluster.lead(1, replicas=(1,), topic=topic)
+            assert (await cluster.produce(1, batch("a"), topic=topic)).error_code == 0
+        request = fetch_request(0, max_wait_ms=60_000, min_bytes=2 * size - 1)
+        request.topics += fetch_request(0, topic="u").topics
+        request.max_bytes = 2 * size - 1
+        response = await cluster.call(cluster[1], request)
+        assert [values(topic.partitions[0].records) for topic in response.responses] == [["a"], []]
