@@ -2,7 +2,8 @@
 
 The "latest" offset is the end of what the client may read: the high watermark, or the last stable offset
 (read_committed), or the log end offset (followers). A new leader whose high watermark is below its first own offset
-answers OFFSET_NOT_AVAILABLE. Versions 0 to 11. Without tiered storage, the timestamps of v9 and v11 find nothing.
+answers OFFSET_NOT_AVAILABLE for it, and for a timestamp that it does not find below it. Versions 0 to 11. Without
+tiered storage, the timestamps of v9 and v11 find nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+TIERED: Final = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 CONSUMER: Final = -1
 DEBUG_CONSUMER: Final = -2
@@ -87,9 +89,12 @@ async def offset_of(
             partition_index=requested.partition_index, error_code=0, old_style_offsets=starts
         )
     latest = latest_for(partition, request)
-    if request.replica_id < 0 and partition.is_leader and requested.timestamp != EARLIEST:
-        check_leader_is_caught_up(partition, ctx.version)
+    is_final = request.replica_id != CONSUMER or is_caught_up(partition)
+    if requested.timestamp == LATEST and not is_final:
+        raise not_caught_up(partition, ctx.version)
     timestamp, offset, epoch = await find(ctx, partition, requested.timestamp, latest)
+    if offset < 0 and requested.timestamp not in TIERED and not is_final:
+        raise not_caught_up(partition, ctx.version)
     if request.replica_id == partition.leader_id and requested.timestamp == LATEST:
         # Only a controller uses the leader's own id, before it removes a partition; no marker may follow.
         partition.retiring = partition.sealed and partition.log.log_start_offset == offset
@@ -114,18 +119,22 @@ def segment_starts(partition: Partition, requested: ListOffsetsPartition, replic
 
 def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:
     """Return the end of what the client or follower may read."""
-    if request.replica_id >= 0:
+    if request.replica_id != CONSUMER:
         return partition.log.log_end_offset
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"isolation level {request.isolation_level}")
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 
-def check_leader_is_caught_up(partition: Partition, version: int) -> None:
-    """Raise OFFSET_NOT_AVAILABLE while the high watermark may be below offsets of earlier leaders (KIP-207)."""
-    if partition.high_watermark < partition.leader_epoch_start_offset:
-        code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
-        raise KafkaError(code, f"{partition!r} has just been elected")
+def is_caught_up(partition: Partition) -> bool:
+    """Return whether the high watermark is not below committed offsets of earlier leaders (KIP-207)."""
+    return partition.high_watermark >= partition.leader_epoch_start_offset
+
+
+def not_caught_up(partition: Partition, version: int) -> KafkaError:
+    """Return the error for an offset that may be higher, or that may be found, once the leader is caught up."""
+    code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+    return KafkaError(code, f"{partition!r} has just been elected")
 
 
 async def find(ctx: RequestContext, partition: Partition, timestamp: int, latest: int) -> tuple[int, int, int]:
@@ -135,7 +144,7 @@ async def find(ctx: RequestContext, partition: Partition, timestamp: int, latest
         return -1, latest, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset)
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    if timestamp in TIERED:
         return -1, -1, -1
     if timestamp == MAX_TIMESTAMP:
         timestamp = log.max_timestamp_ms

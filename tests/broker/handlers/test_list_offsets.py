@@ -62,6 +62,7 @@ async def test_consumers_see_the_high_watermark_and_followers_the_end() -> None:
         assert (await ask(cluster, LATEST)).offset == 0
         assert (await ask(cluster, 100)).offset == -1, "not committed, so not found"
         assert (await ask(cluster, LATEST, replica_id=2)).offset == 1
+        assert (await ask(cluster, LATEST, replica_id=-2)).offset == 1, "a debugging tool sees the end, too"
 
 
 async def test_new_leader_without_known_high_watermark_is_offset_not_available() -> None:
@@ -82,7 +83,7 @@ async def test_new_leader_finds_committed_records_by_timestamp() -> None:
         assert (await cluster.produce(1, batch("a", timestamp_ms=100))).error_code == 0
         await cluster.kill(2)
         await cluster.produce(1, batch("b", timestamp_ms=200), acks=1)
-        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        await cluster.lead(1, replicas=(1, 2), isr=(1, 2))
         assert (await ask(cluster, LATEST)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         assert (await ask(cluster, 200)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         row = await ask(cluster, 50)
