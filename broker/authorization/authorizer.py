@@ -57,11 +57,13 @@ class Authorizer:
         self.strangers: set[str] = set()
         """Principals that were refused as brokers and already logged."""
         self._decided: dict[tuple[str, str, int, str | None], bool] = {}
+        self.changes = 0
+        """How often entries have changed: earlier decisions hold until the next change."""
 
     def set_loaded(self) -> None:
         """Note that all entries are loaded. Before that, no resource is open: its entries may not be loaded yet."""
         self._open = self._open_without_acls
-        self._decided.clear()
+        self._on_change()
 
     @property
     def acls(self) -> Mapping[ResourcePattern, frozenset[Acl]]:
@@ -85,7 +87,11 @@ class Authorizer:
         table.pop(key, None)
         if entries:
             table[key] = entries
+        self._on_change()
+
+    def _on_change(self) -> None:
         self._decided.clear()
+        self.changes += 1
 
     def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a principal from a host may perform an operation on a resource."""

@@ -35,8 +35,9 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
         reading = reading_of(ctx, request)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    if ctx.services.authorizer is not None:
-        reading.may_read = partial(may_read, ctx, reading.follower)
+    authorizer = ctx.services.authorizer
+    if authorizer is not None:
+        reading.may_read, reading.acl_changes = partial(may_read, ctx, reading.follower), authorizer.changes
     memory = ctx.services.response_memory
     reading.room_bytes = memory.share_bytes
     responses = reading.read(report=True)

@@ -58,8 +58,9 @@ class FetchReader:
     """One Fetch request: `read`, wait until a partition is `ready`, `read` again."""
 
     __slots__ = (
-        "broker_epoch", "committed", "counted", "enough", "follower", "hints", "left", "may_read", "metadata",
-        "min_bytes", "rack", "refuses", "replicas", "request", "room_bytes", "size", "sizes", "version", "watched",
+        "acl_changes", "broker_epoch", "committed", "counted", "enough", "follower", "hints", "left", "may_read",
+        "metadata", "min_bytes", "rack", "refuses", "replicas", "request", "room_bytes", "size", "sizes", "version",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, request: FetchRequest, version: int) -> None:
@@ -87,6 +88,8 @@ class FetchReader:
         """The most bytes of the response that `ResponseMemory` allows."""
         self.may_read: Callable[[str], bool] | None = None
         """Whether the client may read a topic; None if all topics are allowed."""
+        self.acl_changes = 0
+        """How often the entries have changed that `may_read` decides by."""
         self.enough = False
         """Whether not to wait: there are enough bytes, or something to report at once."""
         self.refuses = False

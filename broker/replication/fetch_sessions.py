@@ -36,9 +36,10 @@ EVICTION_MS: Final = 120_000
 
 Key = tuple[bytes | str, int]
 """(topic id or name, partition index), as the fetcher identifies a partition."""
-SessionOwner = tuple[int, int, bool, bool, str, object]
+SessionOwner = tuple[int, int, bool, bool, str, object, int]
 """What responses for all partitions depend on: (follower id or -1, its broker epoch, whether that epoch is the
-registered one, whether it reads committed only, the consumer's rack, the brokers and their racks).
+registered one, whether it reads committed only, the consumer's rack, the brokers and their racks, the number of changes
+of access control entries).
 """
 Rank = tuple[bool, int, int]
 """(is a follower's, partitions, id): the least is evicted first."""

@@ -57,7 +57,17 @@ class SessionFetchReader(FetchReader):
         if report:
             # The preferred replica also depends on the metadata.
             brokers = self.metadata.image.brokers if self.rack else None
-            session.set_owner((self.follower, self.broker_epoch, self.is_current, self.committed, self.rack, brokers))
+            session.set_owner(
+                (
+                    self.follower,
+                    self.broker_epoch,
+                    self.is_current,
+                    self.committed,
+                    self.rack,
+                    brokers,
+                    self.acl_changes,
+                )
+            )
             session.presence.seen_ms = self.replicas.now_ms()
         for entry in session.partitions_in_order():
             name, index = entry.key

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.authorization.authorizer import Authorizer
 from anabranch.broker.replication.fetch_reader import FetchReader
 from anabranch.broker.replication.fetch_sessions import FetchSession, SessionPartition
 from anabranch.broker.replication.replica_selector import RACK_AWARE
 from anabranch.broker.storage.producer_state import ProducerStates
+from anabranch.protocol.acls import Acl, Operation, Permission, ResourcePattern, ResourceType
 from anabranch.protocol.apis.fetch import FetchResponse, ForgottenTopic, ReplicaState
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
@@ -445,3 +447,22 @@ async def test_offset_recorded_by_another_request_is_corrected() -> None:
         cluster.partition(1).record_fetch(2, -1, 0, asker.life, 0.0)
         assert await asker.ask() == {}
         assert cluster.partition(1).followers[2].log_end_offset == 0
+
+
+async def test_revoked_right_is_returned_for_an_idle_partition() -> None:
+    topic, everyone = ResourcePattern(ResourceType.TOPIC, "t"), Acl("User:*", "*", Operation.READ, Permission.ALLOW)
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        rights = Authorizer()
+        object.__setattr__(cluster[1].services, "authorizer", rights)
+        rights.replace(topic, [everyone])
+        asker = Asker(cluster)
+        assert await asker.ask(t=0) == {"t": (0, 0, [])}
+        assert await asker.ask() == {}
+        assert not asker.awake
+        rights.replace(topic, [])
+        assert await asker.ask() == {"t": (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, [])}
+        rights.replace(topic, [everyone])
+        assert await asker.ask() == {"t": (0, 0, [])}
+        assert await asker.ask() == {}
+        assert not asker.awake
