@@ -13,6 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -59,7 +60,7 @@ class _Link:
                 self._socket = security.tls.wrap_socket(self._socket, server_hostname=address[0])
             self._versions = {row.api_key: row.max_version for row in self.call(hello, API_VERSIONS_SENT).api_keys}
             if security is not None and security.mechanism:
-                _at_once(log_in(security, self._answer))
+                _at_once(log_in(replace(security, token_waits=False), self._answer))  # it may block this thread
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise AuthenticationFailed(

@@ -22,6 +22,8 @@ from anabranch.spark_jobs.reader import LATEST, TopicReader
 from anabranch.spark_jobs.secured import of_librdkafka
 from anabranch.spark_jobs.source_options import OPEN
 from anabranch.spark_jobs.writer import TopicWriter
+from tests.clients.test_token_endpoint import VALIDATOR, client_properties
+from tests.secured import issuer as issuers
 from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, files
 from tests.secured.test_leaks import leaks
 from tests.spark_jobs.live import LiveCluster, deliveries
@@ -137,6 +139,30 @@ def test_token_and_its_expiry_are_passed_to_librdkafka(tmp_path: Path) -> None:
     file.write_text("no token")
     with pytest.raises(ValueError, match="not a JSON web token"):
         callback("")
+
+
+def test_driver_logs_in_with_a_token_of_an_issuer(tmp_path: Path) -> None:
+    """The driver has no event loop; a request for a token blocks."""
+    issuer = issuers.Issuer()
+    (tmp_path / "keys").write_text(issuers.jwks(issuer))
+    prefix = "listener.name.sasl_plaintext.oauthbearer"
+    properties = {
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys").as_uri(),
+        f"{prefix}.sasl.server.callback.handler.class": VALIDATOR,
+        f"{prefix}.sasl.jaas.config": f"{OAUTH_MODULE} required;",
+    }
+    addresses = ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"]
+    with (
+        issuers.TokenEndpoint(issuer, {"alice": "planted"}) as endpoint,
+        LiveCluster(1, listeners=addresses, properties=properties) as cluster,
+        TopicReader(
+            cluster.cluster.bootstrap_servers_of("SASL_PLAINTEXT"),
+            secured.of(client_properties(endpoint.url, "alice", "planted")),
+        ) as reader,
+    ):
+        assert reader.topics() == []
 
 
 @pytest.mark.parametrize(
