@@ -19,6 +19,8 @@ from typing import Final, TypeVar
 Context = TypeVar("Context", bound=ssl.SSLContext)
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+SUITES_OF_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+"""Python's `ssl` serves all of them, or no TLSv1.3."""
 JKS_BEGINS: Final = b"\xfe\xed\xfe\xed"
 NEEDS_EXTRA: Final = "needs `pip install anabranch[security]`"
 
@@ -188,13 +190,22 @@ def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
     suites = [one.strip() for one in settings.cipher_suites.split(",") if one.strip()]
     if suites:
         older = [_openssl_name(one) for one in suites if "_WITH_" in one]
+        newer = {one for one in suites if "_WITH_" not in one}
         try:
             context.set_ciphers(":".join(older) or "DEFAULT")
+            known = newer <= set(SUITES_OF_1_3)
         except ssl.SSLError:
-            raise ValueError(f"ssl.cipher.suites={settings.cipher_suites}: unknown cipher suites") from None
-        versions = [one for one in versions if (older if one is ssl.TLSVersion.TLSv1_2 else len(older) < len(suites))]
+            known = False
+        if not known:
+            raise ValueError(f"ssl.cipher.suites={settings.cipher_suites}: unknown cipher suites")
+        versions = [one for one in versions if (older if one is ssl.TLSVersion.TLSv1_2 else newer)]
         if not versions:
             raise ValueError(f"ssl.cipher.suites={settings.cipher_suites}: no suite for {', '.join(names)}")
+        if ssl.TLSVersion.TLSv1_3 in versions and len(newer) < len(SUITES_OF_1_3):
+            raise ValueError(
+                f"ssl.cipher.suites={settings.cipher_suites}: Python cannot choose among the suites of TLSv1.3; name "
+                f"{', '.join(SUITES_OF_1_3)}, or none of them with ssl.enabled.protocols=TLSv1.2"
+            )
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
 
 

@@ -75,9 +75,8 @@ def test_configured_versions_and_cipher_suites_are_used() -> None:
     older = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
     client, _ = shaken(server_context(pem(cipher_suites=older), "none", ssl.SSLContext), client_context(pem()))
     assert client.cipher() == ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLSv1.2", 256)
-    client, _ = shaken(
-        server_context(pem(cipher_suites="TLS_AES_256_GCM_SHA384"), "none", ssl.SSLContext), client_context(pem())
-    )
+    newer = "TLS_AES_128_GCM_SHA256,TLS_CHACHA20_POLY1305_SHA256,TLS_AES_256_GCM_SHA384"
+    client, _ = shaken(server_context(pem(cipher_suites=newer), "none", ssl.SSLContext), client_context(pem()))
     assert client.version() == "TLSv1.3"
     chacha = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
     client, _ = shaken(server_context(pem(cipher_suites=chacha), "none", ssl.SSLContext), client_context(pem()))
@@ -100,6 +99,11 @@ def test_configured_versions_and_cipher_suites_are_used() -> None:
         ({"truststore_type": "PKCS12"}, r"ssl\.truststore\.location=.*not read with this password"),
         ({"endpoint_identification_algorithm": "ldaps"}, r"write https"),
         ({"cipher_suites": "TLS_AES_256_GCM_SHA384", "enabled_protocols": "TLSv1.2"}, r"no suite for TLSv1\.2"),
+        (
+            {"cipher_suites": "TLS_AES_128_GCM_SHA256"},
+            r"cannot choose .*TLS_AES_256_GCM_SHA384.*ssl\.enabled\.protocols",
+        ),
+        ({"cipher_suites": "TLS_AES_512_GCM_SHA999"}, r"unknown cipher suites"),
     ],
 )
 def test_inconsistent_tls_settings_are_refused(given: dict[str, str], says: str) -> None:
