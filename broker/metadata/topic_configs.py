@@ -1,8 +1,9 @@
 """The effective configurations of topics: /config/topics/T over the broker's current settings.
 
 `get` never waits: before a topic is loaded it returns the broker's defaults. A caller that needs the topic's own
-configuration (LeaderAndIsr, before it opens a log) awaits `load` first. Listeners are called when a topic's effective
-configuration changes, through the topic's properties or the broker's.
+configuration (LeaderAndIsr, before it opens a log) awaits `load` first. If that fails because the session ends, the
+caller may continue with the defaults: the configuration is read under the next session. Listeners are called when a
+topic's effective configuration changes, through the topic's properties or the broker's, and when it is read late.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.config.effective_config import topic_config
+from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk import paths, znodes
-from anabranch.controller.zk.session import NoNode
+from anabranch.controller.zk.session import NoNode, ZkError
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class TopicConfigs:
         self._defaults = topic_config(settings, {})
         self._effective: dict[str, TopicConfig] = {}
         self._properties: dict[str, dict[str, str]] = {}
+        self._unread: set[str] = set()
+        """Topics whose configuration could not be read."""
         self._listeners: list[Listener] = []
         self._deletions = 0
 
@@ -47,12 +51,17 @@ class TopicConfigs:
         return self._properties.get(topic, {})
 
     async def load(self, topic: str, *, again: bool = False) -> TopicConfig:
-        """Read a topic's configuration if it is not loaded, or if `again`."""
+        """Read a topic's configuration if it is not loaded, or if `again`. Raises ZkError."""
         if again or topic not in self._effective:
             deletions = -1
             while deletions != self._deletions:  # read again if the topic was deleted meanwhile
                 deletions = self._deletions
-                self._properties[topic] = await self._read(topic)
+                try:
+                    self._properties[topic] = await self._read(topic)
+                except ZkError:
+                    if topic not in self._effective:
+                        self._unread.add(topic)
+                    raise
             self._settle(topic)
         return self._effective[topic]
 
@@ -62,8 +71,8 @@ class TopicConfigs:
             await self.load(topic, again=True)
 
     async def reload(self) -> None:
-        """Read all loaded configurations again, for changes between sessions."""
-        for topic in list(self._effective):
+        """Read all loaded configurations again, for changes between sessions, and those that could not be read."""
+        for topic in [*self._effective, *self._unread]:
             await self.load(topic, again=True)
 
     def adopt(self, settings: BrokerSettings) -> None:
@@ -78,6 +87,7 @@ class TopicConfigs:
         self._deletions += 1
         self._effective.pop(topic, None)
         self._properties.pop(topic, None)
+        self._unread.discard(topic)
 
     def forget_all(self, topics: Iterable[str]) -> None:
         """Remove deleted topics from the cache, before topics of the same names are created."""
@@ -85,7 +95,8 @@ class TopicConfigs:
             self.forget(topic)
 
     def _settle(self, topic: str) -> None:
-        before = self._effective.get(topic)
+        before = self._defaults if topic in self._unread else self._effective.get(topic)
+        self._unread.discard(topic)
         try:
             after = topic_config(self._settings, self._properties[topic])
         except KafkaError:
@@ -97,9 +108,9 @@ class TopicConfigs:
                 listener(topic)
 
     async def _read(self, topic: str) -> dict[str, str]:
+        session, path = self._session(), paths.topic_config(topic)
         try:
-            path = paths.topic_config(topic)
-            data, _ = await self._session().get(path)
+            data, _ = await retry_connection_loss(lambda: session.get(path))
         except NoNode:
             return {}
         return znodes.decode_config(path, data)

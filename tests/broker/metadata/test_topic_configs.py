@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.metadata.topic_configs import TopicConfigs
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 
 
 async def configs(**topics: dict[str, str]) -> tuple[TopicConfigs, MemorySession, list[str]]:
@@ -58,3 +61,49 @@ async def test_inherited_configs_follow_the_broker() -> None:
     known.adopt(BrokerSettings(min_insync_replicas=2))
     assert (known.get("own").min_insync_replicas, known.get("plain").min_insync_replicas) == (3, 2)
     assert notified == ["plain"]
+
+
+async def test_lost_connection_is_not_a_missing_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, session, _ = await configs(t={"retention.ms": "5"})
+    get, failures = session.get, [ConnectionLoss(), ConnectionLoss()]
+
+    async def losing(path: str) -> object:
+        if failures:
+            raise failures.pop()
+        return await get(path)
+
+    monkeypatch.setattr(session, "get", losing)
+    assert (await known.load("t")).retention_ms == 5
+
+
+async def test_config_that_an_expired_session_did_not_read_is_read_under_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Logs may have been opened with the defaults, so the listeners are called."""
+    known, session, notified = await configs(t={"retention.ms": "5"}, plain={})
+    with monkeypatch.context() as expired:
+
+        async def fail(path: str) -> object:
+            raise SessionExpired(path)
+
+        expired.setattr(session, "get", fail)
+        for name in ("t", "plain"):
+            with pytest.raises(SessionExpired):
+                await known.load(name)
+    await known.reload()
+    assert known.get("t").retention_ms == 5
+    assert notified == ["t"]
+
+
+async def test_listeners_are_called_for_a_config_that_is_read_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, session, notified = await configs(t={"retention.ms": "5"})
+    with monkeypatch.context() as expired:
+
+        async def fail(path: str) -> object:
+            raise SessionExpired(path)
+
+        expired.setattr(session, "get", fail)
+        with pytest.raises(SessionExpired):
+            await known.load("t")
+    await known.load("t")
+    assert notified == ["t"]
