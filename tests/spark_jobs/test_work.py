@@ -20,6 +20,7 @@ from anabranch.audit.findings import Findings
 from anabranch.cli import audit as command
 from anabranch.spark_jobs import audit, session, verdict, violations
 from anabranch.spark_jobs.reader import EARLIEST, LATEST, TopicReader
+from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.service import CannotAudit
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 
@@ -44,6 +45,14 @@ WISH = AuditOptions(
     package=None,
 )
 GENERATION_MS = 60_000
+
+
+@pytest.mark.parametrize(("given", "hours"), [(None, 24), (48, 48)])
+def test_given_options_precede_those_of_the_copy(given: int | None, hours: int, tmp_path: Path) -> None:
+    facts = {"topic": "t", "expect": "e", "groups": ["g"], "forget_after": 24}
+    (tmp_path / jobs.COPY_FACTS).write_text(json.dumps(facts))
+    replay = jobs.read_copy(replace(WISH, replay=tmp_path, expect="other", forget_after=given))
+    assert replay.scope == Scope("other", ("g",), hours * 3_600_000)
 
 
 def resized_and_read(live: LiveCluster) -> tuple[str, str]:

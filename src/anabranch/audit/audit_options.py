@@ -41,8 +41,8 @@ class AuditOptions:
     package: Path | None
     source: str = "anabranch"
     groups: tuple[str, ...] = ()
-    forget_after: int = FORGET_MS // HOUR_MS
-    """In hours."""
+    forget_after: int | None = None
+    """In hours; None: those of the copy, or the default."""
     allow_empty: bool = False
     fail_on_data_loss: bool = True
     isolation_level: str = READ_COMMITTED
@@ -68,7 +68,8 @@ class AuditOptions:
     def scope(self) -> Scope:
         """The groups and records that are audited."""
         groups = tuple(sorted(set(self.groups)))
-        return Scope(self.expect, groups, self.forget_after * HOUR_MS, self.isolation_level)
+        forget_ms = FORGET_MS if self.forget_after is None else self.forget_after * HOUR_MS
+        return Scope(self.expect, groups, forget_ms, self.isolation_level)
 
     @property
     def topics(self) -> list[str | None]:

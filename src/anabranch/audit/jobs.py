@@ -169,7 +169,7 @@ def read_copy(options: AuditOptions) -> AuditOptions:
     facts = json.loads(path.read_text())
     groups = options.groups or tuple(facts.get("groups", ()))
     topic, expect = options.topic or facts["topic"], options.expect or facts["expect"]
-    forget_after = facts.get("forget_after", options.forget_after)
+    forget_after = facts.get("forget_after") if options.forget_after is None else options.forget_after
     return replace(options, topic=topic, expect=expect, groups=groups, forget_after=forget_after)
 
 

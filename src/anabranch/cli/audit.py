@@ -103,8 +103,7 @@ spark.log is Spark's log.
 )
 @click.option(
     "--forget-after",
-    default=168,
-    show_default=True,
+    show_default="168",
     type=click.IntRange(min=1),
     metavar="HOURS",
     help="After this time without a delivery a key is forgotten; its next record counts as its first.",
