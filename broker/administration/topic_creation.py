@@ -8,6 +8,7 @@ Kafka's `ZkAdminManager` and `AdminZkClient`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,6 +20,7 @@ from anabranch.broker.metadata.metadata_cache import ClusterImage, can_collide, 
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.topic_admin import create_topic
+from anabranch.controller.zk.session import ZkError
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
 from anabranch.protocol.topic_name import TOPIC_NAME_LENGTH_MAX, is_legal
@@ -298,10 +300,11 @@ def fresh_uuid(rng: random.Random) -> bytes:
 
 async def create(services: Services, plan: TopicPlan) -> None:
     """Write the topic's znodes, which the controller watches. Raises TOPIC_ALREADY_EXISTS."""
-    services.topic_configs.forget(plan.name)  # before: LeaderAndIsr may arrive before the write returns
     await create_topic(
         services.session, name=plan.name, topic_id=plan.topic_id, assignment=plan.assignment, configs=plan.configs
     )
+    with contextlib.suppress(ZkError):  # the next session reads all of them again
+        await services.topic_configs.reload_topic(plan.name)  # known: that of a deleted topic of this name
 
 
 async def wait_until_created(services: Services, topics: dict[str, int], timeout_ms: float) -> bool:

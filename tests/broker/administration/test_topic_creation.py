@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.broker.administration import topic_creation
 from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.config_changes import change_config
 from anabranch.broker.metadata.metadata_cache import BrokerImage, ClusterImage, MetadataCache, TopicImage
 from anabranch.protocol.apis.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from anabranch.protocol.apis.update_metadata import (
@@ -202,3 +203,17 @@ def update_of(name: str) -> UpdateMetadataRequest:
     )
     topic = UpdateMetadataTopicState(topic_name=name, partition_states=[row])
     return UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_brokers=[])
+
+
+async def test_refused_creation_does_not_forget_the_config_of_the_existing_topic() -> None:
+    """A broker may host a topic before its metadata show it."""
+    services = await lone_services(SETTINGS)
+    made = topic_creation.plan_topic(SETTINGS, IMAGE, creatable(configs=config("retention.ms", "5")), random.Random(1))
+    await topic_creation.create(services, made)
+    assert (await services.topic_configs.load("t")).retention_ms == 5
+    with pytest.raises(KafkaError, match="already exists"):
+        await topic_creation.create(services, made)
+    assert services.topic_configs.get("t").retention_ms == 5
+    await change_config(services.session, "topics/t", lambda _: {"retention.ms": "6"})
+    await services.topic_configs.reload_topic("t")
+    assert services.topic_configs.get("t").retention_ms == 6
