@@ -37,6 +37,8 @@ CONTROLLER_PAUSE_S: Final = 0.05
 """The pause between two attempts to reach the controller, in profiles whose clients do not look for it."""
 FORWARDING_MARGIN_MS: Final = 5000
 """Added to the timeout of a forwarded request, to wait for the controller's response."""
+AUTO_CREATION_MS: Final = 3000
+"""How long a request waits for ZooKeeper to create one topic: less than the request timeouts of clients."""
 CLUSTER_METADATA: Final = "__cluster_metadata"
 NEW_PARTITIONS_MAX: Final = 10000
 """The most partitions of a new topic, as in Kafka's KRaft mode: bounds the memory that one request can use."""
@@ -305,6 +307,18 @@ async def create(services: Services, plan: TopicPlan) -> None:
     )
     with contextlib.suppress(ZkError):  # the next session reads all of them again
         await services.topic_configs.reload_topic(plan.name)  # known: that of a deleted topic of this name
+
+
+async def create_automatically(services: Services, plan: TopicPlan) -> None:
+    """Create a topic for a request that is about more than this topic.
+
+    Raises TOPIC_ALREADY_EXISTS, and REQUEST_TIMED_OUT after `AUTO_CREATION_MS`: the topic may exist then.
+    """
+    try:
+        async with asyncio.timeout(AUTO_CREATION_MS / 1000):
+            await create(services, plan)
+    except TimeoutError:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper does not answer.") from None
 
 
 async def wait_until_created(services: Services, topics: dict[str, int], timeout_ms: float) -> bool:

@@ -122,7 +122,7 @@ async def create_internal_topic(services: Services, name: str) -> None:
     try:
         plan = topic_creation.plan_auto_creation(services.settings, services.metadata.image, name, services.rng)
         count = len(plan.assignment)
-        await topic_creation.create(services, plan)
+        await topic_creation.create_automatically(services, plan)
     except KafkaError as error:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             services.log.warning("cannot create %s: %s", name, error)

@@ -45,8 +45,8 @@ BROKERS_WAIT_MS: Final = 3000
 """Less than the request timeouts of clients, which look for another broker when the connection ends."""
 CREATE_MS: Final = 500
 """How long one request may create topics: each takes some milliseconds, and a request may name 100,000."""
-_MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
-"""The topic may exist: another broker created it, or the ZooKeeper session ended during the write."""
+_MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT})
+"""The topic may exist: another broker created it, or ZooKeeper did not answer the write."""
 FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
 FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 new_response: Final = constructor_of(MetadataResponse)
@@ -171,7 +171,7 @@ async def create_missing(
         try:
             plan = topic_creation.plan_auto_creation(services.settings, image, requested.name, services.rng)
             spending.spend(len(plan.assignment))
-            await topic_creation.create(services, plan)
+            await topic_creation.create_automatically(services, plan)
             created[plan.name] = len(plan.assignment)
             outcome[requested.name] = ErrorCode.LEADER_NOT_AVAILABLE
         except KafkaError as error:

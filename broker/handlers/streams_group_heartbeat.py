@@ -112,6 +112,8 @@ async def make_topics(ctx: RequestContext, outcome: HeartbeatOutcome) -> str:
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another member created it
                 errors.append(f"{info.name} ({error.message or error.code.name})")
+            if error.code is ErrorCode.REQUEST_TIMED_OUT:
+                break
         except ZkError as error:
             errors.append(f"{info.name} (no answer from ZooKeeper: {error})")
     return f"; they cannot be created: {summary(errors)}" if errors else ""
@@ -128,4 +130,4 @@ async def make_topic(ctx: RequestContext, info: TopicInfo, count: int) -> None:
         configs=[CreatableTopicConfig(name=one.key, value=one.value) for one in info.topic_configs],
     )
     plan = topic_creation.plan_topic(services.settings, services.metadata.image, topic, services.rng)
-    await topic_creation.create(services, plan)
+    await topic_creation.create_automatically(services, plan)

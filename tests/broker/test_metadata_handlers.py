@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.administration import topic_creation
 from anabranch.broker.administration.mutation_charge import MutationCharge
 from anabranch.broker.authorization.peer import UNKNOWN_PEER
 from anabranch.broker.config.broker_settings import BrokerSettings
@@ -161,6 +162,20 @@ async def test_topic_creation_with_unknown_outcome_is_leader_not_available() -> 
     zookeeper.expire(services.session)  # type: ignore[arg-type]
     rows = (await metadata(context(services, 12), names("t", "new"))).topics
     assert [(row.name, row.error_code) for row in rows] == [("t", 0), ("new", ErrorCode.LEADER_NOT_AVAILABLE)]
+
+
+async def test_existing_topics_are_described_while_zookeeper_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a client with one missing topic does not find the leaders of its other topics."""
+    monkeypatch.setattr(topic_creation, "AUTO_CREATION_MS", 10)
+    services = await lone_services(CREATING)
+    services.metadata.image = IMAGE
+    services.session.lose_connection()  # type: ignore[attr-defined]
+    async with asyncio.timeout(10):
+        rows = (await metadata(context(services, 12), names("t", "new"))).topics
+        missing = FindCoordinatorRequest(key="x", key_type=1)
+        coordinator = await find_coordinator(context(services, 3), missing)
+    assert [(row.name, row.error_code) for row in rows] == [("t", 0), ("new", ErrorCode.LEADER_NOT_AVAILABLE)]
+    assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def test_topics_beyond_the_time_for_creation_are_created_by_later_requests(
