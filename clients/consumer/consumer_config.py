@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,8 +12,8 @@ from anabranch.clients.consumer.classic_group_membership import ClassicMembershi
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.consumer.consumer_partition_assignor import PartitionAssignor
 from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.clients.consumer.offset_lookup import ISOLATION_LEVELS
-from anabranch.protocol.topic_partition import TopicPartition
 
 CLASSIC: Final = "classic"
 GROUP_PROTOCOLS: Final = (CLASSIC, "consumer")
@@ -64,10 +64,8 @@ class ConsumerConfig:
         if self.group_protocol not in GROUP_PROTOCOLS:
             raise ValueError(f"group_protocol is one of {', '.join(GROUP_PROTOCOLS)}, not {self.group_protocol!r}")
 
-    def core(
-        self, protocol: str, rng: random.Random, holds_back: Callable[[TopicPartition, int], bool]
-    ) -> ConsumerCore:
-        """Return a new core for a group of this protocol; `holds_back` is the listener's."""
+    def core(self, protocol: str, rng: random.Random, listener: PartitionKeyRebalanceListener) -> ConsumerCore:
+        """Return a new core for a group of this protocol."""
         commits = self.enable_auto_commit and self.group_id is not None
         return ConsumerCore(
             self.topics,
@@ -75,7 +73,8 @@ class ConsumerConfig:
             ordered=self.ordered_delivery and bool(self.topics),  # chosen partitions may lack the parents of some keys
             auto_commit_s=self.auto_commit_interval_ms / 1000 if commits else None,
             audited=self.audit is not None,
-            holds_back=holds_back,
+            holds_back=listener.holds_back,
+            read_together=listener.read_together,
         )
 
     def _membership(self, protocol: str, rng: random.Random) -> ClassicMembership | None:

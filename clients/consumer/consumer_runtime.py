@@ -56,7 +56,7 @@ class ConsumerRuntime:
         self._listener = listener
         self._chosen_clock_ms = clock_ms
         self._rng = rng
-        self._core = config.core(config.group_protocol, rng, listener.holds_back)
+        self._core = config.core(config.group_protocol, rng, listener)
         self._audit: DeliveryAudit | None = None
         self._session: ClassicGroupSession | None = None
         self._joiner: Joiner | None = None
@@ -130,7 +130,7 @@ class ConsumerRuntime:
             return
         if not await has_consumer_groups(self._network, membership.group_id):
             log.warning("%s: the cluster has no KIP-848 groups, using the classic protocol", membership.group_id)
-            self._core = self._config.core(CLASSIC, self._rng, self._listener.holds_back)
+            self._core = self._config.core(CLASSIC, self._rng, self._listener)
 
     def _wire(self) -> None:
         """Create the parts around the core; each refers only to those created before.

@@ -40,7 +40,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.classic_group_membership import ClassicMembership
-from anabranch.clients.consumer.delivery import Boundary, Deliveries
+from anabranch.clients.consumer.delivery import Boundary, Deliveries, alone
 from anabranch.clients.consumer.ownership import Ownership
 from anabranch.clients.consumer.progress import UNKNOWN, PartitionProgress
 from anabranch.clients.consumer.steps import (
@@ -77,8 +77,8 @@ WAIT = Wait()
 class ConsumerCore:
     """The state of one consumer; `membership` is None without a group.
 
-    `auto_commit_s` is the interval of automatic commits, None if only the application commits; `holds_back` is the
-    application's (`PartitionKeyRebalanceListener`).
+    `auto_commit_s` is the interval of automatic commits, None if only the application commits; `holds_back` and
+    `read_together` are the application's (`PartitionKeyRebalanceListener`).
     """
 
     def __init__(
@@ -90,12 +90,17 @@ class ConsumerCore:
         auto_commit_s: float | None,
         audited: bool,
         holds_back: Callable[[TopicPartition, int], bool],
+        read_together: Callable[[TopicPartition], Sequence[TopicPartition]] = alone,
     ) -> None:
         self.membership = membership
         self.assignment = Assignment()
         self.gates = Gates(ordered=ordered)
         self.deliveries = Deliveries(
-            self.assignment, self.gates, in_group=membership is not None, holds_back=holds_back
+            self.assignment,
+            self.gates,
+            in_group=membership is not None,
+            holds_back=holds_back,
+            read_together=read_together,
         )
         self.ownership = Ownership(topics, self.assignment, self.gates, membership, automatic=auto_commit_s is not None)
         self._auto_commit_s = auto_commit_s

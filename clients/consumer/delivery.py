@@ -5,19 +5,20 @@ delivered *and the application asked for more*, its keys may move. So the applic
 (`on_partition_key_maybe_revoked`), the position is committed, and only then is the boundary crossed. A key epoch that
 waits for other partitions is announced (`on_partition_key_assigned`) once its gate is open and before its first record.
 
-`Deliveries` decides from progress and gates; the only callback that it calls is the application's `holds_back`. `core`
+`Deliveries` decides from progress and gates; it calls the application's `holds_back` and `read_together` only. `core`
 takes the steps that must come first, and asks again. Pure.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.consumer_record import NO_GENERATION, ConsumerRecord
 from anabranch.clients.consumer.gate import TopicGate
-from anabranch.clients.consumer.progress import UNKNOWN, PartitionProgress
+from anabranch.clients.consumer.progress import UNKNOWN, FetchedBatch, PartitionProgress
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import KeyEpoch, Lineage
@@ -39,6 +40,17 @@ class Boundary(NamedTuple):
     """The key epoch's end is unknown: this position may be it."""
 
 
+_Next = tuple[int, int, int, FetchedBatch]
+"""The next record of a partition that is read together with others: its timestamp, the place of the partition among
+them, and the generation and the batch of the record.
+"""
+
+
+def alone(partition: TopicPartition) -> Sequence[TopicPartition]:
+    """Read a partition together with no others."""
+    return ()
+
+
 class Deliveries:
     """Delivers records of the assigned partitions in turn, as far as the gates allow."""
 
@@ -49,20 +61,30 @@ class Deliveries:
         *,
         in_group: bool,
         holds_back: Callable[[TopicPartition, int], bool],
+        read_together: Callable[[TopicPartition], Sequence[TopicPartition]] = alone,
     ) -> None:
         self._assignment = assignment
         self._gates = gates
         self._in_group = in_group
         self._holds_back = holds_back
+        self._read_together = read_together
 
     def take(self, limit: int, now_s: float) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return up to `limit` deliverable records. Raises KafkaError if the first of them is damaged.
 
+        Of partitions that are read together, they are the oldest ones: `heapq.merge` by timestamp restores the order.
         `now_s` is the loop's time, here and below, at which a gate is found open or closed.
         """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         try:
             for progress in self._assignment.in_turn():
+                if progress.partition in taken:
+                    continue  # with others that it is read with
+                together = self._read_together(progress.partition)
+                parts = [part for one in together if (part := self._assignment.get(one)) is not None]
+                if len(parts) > 1:
+                    limit -= self._take_by_time(parts, limit, now_s, taken)
+                    continue
                 rows = taken.setdefault(progress.partition, [])
                 while limit > 0 and (key_epoch := self._deliverable(progress, now_s)) is not None:
                     records = progress.take(limit, key_epoch.generation)
@@ -75,6 +97,46 @@ class Deliveries:
                 raise
             # The records taken count as delivered; the next call meets the damaged batch again.
         return {partition: rows for partition, rows in taken.items() if rows}
+
+    def _take_by_time(
+        self,
+        parts: Sequence[PartitionProgress],
+        limit: int,
+        now_s: float,
+        taken: dict[TopicPartition, list[ConsumerRecord]],
+    ) -> int:
+        """Take up to `limit` records of partitions that are read together, the oldest first; return their number."""
+        rows = [taken.setdefault(part.partition, []) for part in parts]
+        heads: list[_Next] = []
+        for place, part in enumerate(parts):
+            if not any(taken.values()):
+                part.check_damage()
+            if (found := self._next(part, place, now_s)) is not None:
+                heads.append(found)
+        heapq.heapify(heads)
+        left = limit
+        while left > 0 and heads and (len(heads) == len(parts) or not any(part.awaited for part in parts)):
+            _, place, generation, batch = heads[0]
+            part = parts[place]
+            rows[place].append(part.take_next())
+            left -= 1
+            at_ms = part.next_timestamp(generation) if part.next_is_of(batch) else None
+            if at_ms is not None:
+                heapq.heapreplace(heads, (at_ms, place, generation, batch))
+            elif (found := self._next(part, place, now_s)) is not None:
+                heapq.heapreplace(heads, found)
+            else:
+                heapq.heappop(heads)
+        return limit - left
+
+    def _next(self, progress: PartitionProgress, place: int, now_s: float) -> _Next | None:
+        """Return the next deliverable record; batches without records are passed."""
+        while (key_epoch := self._deliverable(progress, now_s)) is not None:
+            batch = progress.buffered[0]
+            at_ms = progress.next_timestamp(key_epoch.generation)
+            if at_ms is not None:
+                return at_ms, place, key_epoch.generation, batch
+        return None
 
     def take_one(self, limit: int, now_s: float) -> Iterator[ConsumerRecord]:
         """Yield the records of `take(limit)`, each taken when it is requested.

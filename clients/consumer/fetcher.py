@@ -243,9 +243,15 @@ class Fetcher:
             self._fences.pop(partition, None)
             if data.preferred_read_replica >= 0:
                 self._prefer(partition, data.preferred_read_replica)
-            progress.note_ends(high_watermark=data.high_watermark, last_stable_offset=data.last_stable_offset)
+            committed_only = self._isolation_level != READ_UNCOMMITTED
+            if progress.note_ends(
+                high_watermark=data.high_watermark,
+                last_stable_offset=data.last_stable_offset,
+                committed_only=committed_only,
+            ):
+                self._on_arrival()  # records that are read together with this partition may have waited for its end
             moved = progress.note_log_start(data.log_start_offset)
-            aborted = data.aborted_transactions or () if self._isolation_level != READ_UNCOMMITTED else ()
+            aborted = data.aborted_transactions or () if committed_only else ()
             try:
                 taken = progress.receive(data.records, requested[partition], aborted) if data.records else 0
                 return taken > 0 or moved

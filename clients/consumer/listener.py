@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -54,6 +54,15 @@ class PartitionKeyRebalanceListener:
         No callback: called often, before records are announced and delivered, and only when the group's gate is open.
         """
         return False
+
+    def read_together(self, partition: TopicPartition) -> Sequence[TopicPartition]:
+        """Return the partitions with which this one is read by time, itself included; nothing if it is read alone.
+
+        Of the next records of such partitions, the one with the lowest timestamp is delivered first; of several, that
+        of the partition that is named first here. If one of them has more records, and none of these is fetched, the
+        others wait for it, unless it waits itself. No callback: called often.
+        """
+        return ()
 
 
 async def call_listener(

@@ -34,6 +34,25 @@ READ_AHEAD: Final = 500
 """Number of records decoded at once where they are delivered one by one; equals `max_poll_records`."""
 
 
+class _LookedAhead(Iterator[ConsumerRecord]):
+    """Decoded records, of which the next one may have been looked at."""
+
+    __slots__ = ("_next", "_rest")
+
+    def __init__(self, records: Iterator[ConsumerRecord]) -> None:
+        self._rest = records
+        self._next: ConsumerRecord | None = None
+
+    def look(self) -> ConsumerRecord | None:
+        if self._next is None:
+            self._next = next(self._rest, None)
+        return self._next
+
+    def __next__(self) -> ConsumerRecord:
+        looked, self._next = self._next, None
+        return next(self._rest) if looked is None else looked
+
+
 @dataclass(slots=True)
 class FetchedBatch:
     """One fetched batch, and its undelivered records once it is decoded."""
@@ -53,6 +72,12 @@ class FetchedBatch:
         """The first offset after the batch."""
         return self.header.base_offset + self.header.last_offset_delta + 1
 
+    def look_ahead(self) -> ConsumerRecord | None:
+        """Return the next decoded record, which stays the next one."""
+        if not isinstance(self.ready, _LookedAhead):
+            self.ready = _LookedAhead(self.ready)
+        return self.ready.look()
+
 
 @dataclass(slots=True)
 class PartitionProgress:
@@ -63,6 +88,8 @@ class PartitionProgress:
     committed: int = UNKNOWN
     fetch_offset: int = UNKNOWN
     high_watermark: int = UNKNOWN
+    readable_to: int = UNKNOWN
+    """Where fetches end now: at the high watermark, or at the last stable offset."""
     last_stable_offset: int = UNKNOWN
     """Below it every transaction has ended: a read_committed consumer stops here."""
     log_start: int = UNKNOWN
@@ -102,6 +129,15 @@ class PartitionProgress:
             and not self.out_of_range
             and not self.damaged
             and self.buffered_bytes < BUFFERED_BYTES_MAX
+        )
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the leader has more records, or may have, and none is buffered."""
+        return (
+            not self.buffered
+            and self.fetchable
+            and (self.readable_to == UNKNOWN or self.fetch_offset < self.readable_to)
         )
 
     @property
@@ -152,10 +188,13 @@ class PartitionProgress:
         """Move the position to `offset` over a gap without records, as compaction leaves them."""
         self.position = max(self.position, offset)
 
-    def note_ends(self, *, high_watermark: int, last_stable_offset: int) -> None:
-        """Note the high watermark and last stable offset from a Fetch response."""
+    def note_ends(self, *, high_watermark: int, last_stable_offset: int, committed_only: bool) -> bool:
+        """Note the high watermark and last stable offset from a Fetch response; return whether they were unknown."""
+        first = self.readable_to == UNKNOWN
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
+        self.readable_to = last_stable_offset if committed_only else high_watermark
+        return first
 
     def note_out_of_range(self, fetched_at: int) -> bool:
         """Note that the leader has no such offset; return whether it is still the one to fetch."""
@@ -239,6 +278,32 @@ class PartitionProgress:
         """Whether the next record to deliver belongs to this batch."""
         return not self.paused and bool(self.buffered) and self.buffered[0] is batch
 
+    def next_timestamp(self, generation: int = NO_GENERATION) -> int | None:
+        """Return the timestamp of the first batch's next record. Without one the batch is passed, as by `take`: None.
+
+        `generation` is that of the batch's key epoch.
+        """
+        batch = self.buffered[0]
+        try:
+            if batch.unread is None or batch.generation != generation:
+                self._decode(batch, generation)
+            while (record := batch.look_ahead()) is None and batch.unread is not None and batch.unread.left:
+                batch.ready = iter(self._read(batch, batch.unread))
+        except DecodeError as reason:
+            what = f"batch at offset {batch.header.base_offset} ({reason})"
+            raise self._corrupt(what, f"to offset {batch.next_offset}") from None
+        if record is None:
+            self._finish(batch)
+            return None
+        return record.timestamp
+
+    def take_next(self) -> ConsumerRecord:
+        """Take the record whose timestamp `next_timestamp` has returned."""
+        batch = self.buffered[0]
+        record = next(batch.ready)
+        self._hand_out(record.offset, record.offset + 1, batch)
+        return record
+
     def take(self, limit: int, generation: int = NO_GENERATION) -> list[ConsumerRecord]:
         """Take up to `limit` records of the first batch and move the position; control batches have none.
 
@@ -261,14 +326,18 @@ class PartitionProgress:
             if len(taken) < limit:
                 self._finish(batch)
         if taken:
-            self.handed_out = taken[-1].offset + 1
-            first = taken[0].offset
-            self.unflushed_from = first if not self.unflushed else min(first, self.unflushed_from)
-            if self.buffered and self.buffered[0] is batch:
-                self.position = self.handed_out
-                if self.position == batch.next_offset:
-                    self._finish(batch)
+            self._hand_out(taken[0].offset, taken[-1].offset + 1, batch)
         return taken
+
+    def _hand_out(self, first: int, end: int, batch: FetchedBatch) -> None:
+        """Note that records of a batch are delivered, from an offset on to another."""
+        self.handed_out = end
+        if self.unflushed_from == UNKNOWN or first < self.unflushed_from:
+            self.unflushed_from = first
+        if self.buffered and self.buffered[0] is batch:
+            self.position = end
+            if end == batch.next_offset:
+                self._finish(batch)
 
     def _decode(self, batch: FetchedBatch, generation: int) -> None:
         if not check_crc(batch.data, 0, batch.header):

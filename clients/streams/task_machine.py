@@ -18,9 +18,11 @@ Kafka Streams; moving state with resized partitions is our own.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.assignment_info import AssignorError
@@ -36,7 +38,7 @@ from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.subscription_info import RUNNING
 from anabranch.clients.streams.task_effects import Close, Commit, Effect, Follow, Open, Pause, Rejoin, Resume
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
+from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs, exists
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.tasks import Output, Task
 from anabranch.clients.streams.topology_graph import Built
@@ -147,16 +149,28 @@ class TaskMachine:
         task = self.tasks.get(self.task_id(partition))
         return task is not None and self._inputs.holds_back(view, task, partition, generation)
 
+    def read_together(self, view: ConsumerView, partition: TopicPartition) -> Sequence[TopicPartition]:
+        """Return the existing partitions of a task of several topics, which is given their oldest records first."""
+        task = self.tasks.get(self.task_id(partition))
+        if task is None or len(task.partitions) == 1:
+            return ()
+        present = [one for one in task.partitions if exists(view, one)]
+        return present if partition in present else ()
+
     def process(
         self, view: ConsumerView, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], now_ms: int
     ) -> list[Output]:
         """Process delivered records before the next await; return the tasks' output. Raises `RecordFailed`.
 
-        `now_ms` is the time of day.
+        A task of several topics processes the oldest records first. `now_ms` is the time of day.
         """
         outputs: list[Output] = []
-        for partition, rows in records.items():
-            outputs += self.tasks[self.task_id(partition)].process(rows, view.lineage(partition.topic), now_ms)
+        for task_id in dict.fromkeys(map(self.task_id, records)):
+            task = self.tasks[task_id]
+            parts = [records[one] for one in task.partitions if one in records]
+            rows = parts[0] if len(parts) == 1 else list(heapq.merge(*parts, key=attrgetter("timestamp")))
+            lineages = {one.topic: view.lineage(one.topic) for one in task.partitions}
+            outputs += task.process(rows, lineages, now_ms)
         return outputs
 
     def punctuate(self, now_ms: int) -> list[Output]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
@@ -104,6 +104,10 @@ class TaskManager(PartitionKeyRebalanceListener):
     def holds_back(self, partition: TopicPartition, generation: int) -> bool:
         """Whether a key epoch of one topic has to wait for topics that it is joined with."""
         return self.machine.holds_back(self.consumer, partition, generation)
+
+    def read_together(self, partition: TopicPartition) -> Sequence[TopicPartition]:
+        """Return the partitions of a task of several topics: their records are processed in the order of time."""
+        return self.machine.read_together(self.consumer, partition)
 
     # commits
 

@@ -141,17 +141,20 @@ class Task:
     # running
 
     def process(
-        self, records: Sequence[ConsumerRecord], lineage: Lineage | None = None, now_ms: int = -1
+        self,
+        records: Sequence[ConsumerRecord],
+        lineages: Mapping[str, Lineage | None] = MappingProxyType({}),
+        now_ms: int = -1,
     ) -> list[Output]:
-        """Run the topology on records of one partition; return its output. Raises `RecordFailed`.
+        """Run the topology on records of its partitions; return its output. Raises `RecordFailed`.
 
-        `lineage` is that of their topic, None without order; with it, records in another partition than their key's are
-        detected (`misplaced_keys`). `now_ms` is the time of day.
+        `lineages` are those of its topics, None without order; with one, records in another partition than their key's
+        are detected (`misplaced_keys`). `now_ms` is the time of day.
         """
         assert self.state is State.RUNNING, f"{self.id} is {self.state.value} and was given records"
         self.now_ms = now_ms
-        handler = self._handlers[records[0].topic]
-        places = self._places(lineage)
+        handlers = self._handlers
+        places_in = {topic: self._places(lineage) for topic, lineage in lineages.items()}
         undoing = self._failures.undoing
         stream_timers = [name for name, timers in self._timers.items() if timers.clock is Clock.STREAM_TIME]
         for record in records:
@@ -160,9 +163,10 @@ class Task:
             if undoing:
                 self._begin()
             try:
+                places = places_in.get(record.topic)
                 if places is not None and (misplaced := places.check_place(record)) is not None:
                     self._handle_misplaced(record, misplaced, resized=places.resized)
-                handler(record.key, record.value)
+                handlers[record.topic](record.key, record.value)
             except Exception as error:
                 self._drop(record, error)
             for name in stream_timers:

@@ -164,3 +164,82 @@ async def test_corrupt_record_is_reported_and_skipped_by_seek(tmp_path: Path) ->
 
     async with asyncio.timeout(120):
         await story()
+
+
+PARTS = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
+
+
+class Together:
+    """Two partitions that are read together, and one that is read alone."""
+
+    def __init__(self) -> None:
+        self.assignment = Assignment()
+        self.deliveries = Deliveries(
+            self.assignment,
+            Gates(ordered=False),
+            in_group=False,
+            holds_back=lambda *_: False,
+            read_together=lambda one: PARTS if one in PARTS else (),
+        )
+        self.assignment.replace([*PARTS, TopicPartition(TOPIC, 2)])
+        for progress in self.assignment:
+            progress.begin(0)
+
+    def fetched(self, partition: int, *times_ms: int, end: int | None = None) -> None:
+        """Records of these times came; the partition ends behind them, or at `end`."""
+        progress = self.assignment[TopicPartition(TOPIC, partition)]
+        base = progress.fetch_offset
+        end = base + len(times_ms) if end is None else end
+        progress.note_ends(high_watermark=end, last_stable_offset=end, committed_only=False)
+        if times_ms:
+            progress.receive(batch(base, [b"%d" % at for at in times_ms], times_ms=times_ms), base)
+
+    def take(self, limit: int = 100) -> dict[int, list[int]]:
+        taken = self.deliveries.take(limit, 0.0)
+        return {one.partition: [row.timestamp for row in rows] for one, rows in sorted(taken.items())}
+
+
+def test_partitions_that_are_read_together_are_delivered_by_time() -> None:
+    one = Together()
+    one.fetched(0, 10, 20)
+    one.fetched(0, 30, 40)
+    one.fetched(1, 15, 5, 35)
+    one.fetched(1, 36)
+    assert [one.take(2) for _ in range(5)] == [
+        {0: [10], 1: [15]},
+        {0: [20], 1: [5]},
+        {0: [30], 1: [35]},
+        {0: [40], 1: [36]},
+        {},
+    ]
+    assert [progress.position for progress in one.assignment][:2] == [4, 4]
+
+
+def test_record_waits_for_older_ones_that_may_still_be_fetched() -> None:
+    one = Together()
+    one.fetched(0, 10, 20, 30)
+    one.fetched(2, 99)
+    assert one.take() == {2: [99]}, "nothing is known of partition 1"
+    one.fetched(1, 15, end=2)
+    assert one.take() == {0: [10], 1: [15]}, "partition 1 has one more"
+    one.fetched(1, 25)
+    assert one.take() == {0: [20, 30], 1: [25]}, "there are no more"
+
+
+def test_record_does_not_wait_for_a_partition_that_waits_itself() -> None:
+    one = Together()
+    one.fetched(0, 10)
+    one.fetched(1, end=7)
+    assert one.take() == {}
+    one.assignment[PARTS[1]].pause()
+    assert one.take() == {0: [10]}
+
+
+def test_damage_among_partitions_that_are_read_together_is_reported() -> None:
+    one = Together()
+    one.fetched(0, 10)
+    one.fetched(1, end=1)
+    one.assignment[PARTS[1]].damaged = True
+    with pytest.raises(KafkaError, match="is damaged"):
+        one.take()
+    assert one.take() == {}, "it is fetched again"

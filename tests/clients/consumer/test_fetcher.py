@@ -130,6 +130,15 @@ async def test_fetch_continues_at_end_of_previous_response() -> None:
         assert one.progress.high_watermark in (0, 6)
 
 
+async def test_first_response_without_records_is_news() -> None:
+    """Records of another partition may have waited for it."""
+    async with world(lambda offset: None) as one:
+        await one.until(one.arrived.is_set)
+        one.arrived.clear()
+        await one.until(lambda: len(one.fetches) >= 3)
+        assert not one.arrived.is_set(), "the next ones are none"
+
+
 async def test_unanswered_fetch_is_sent_again_after_request_timeout() -> None:
     async with world(found, parked=asyncio.Event(), request_timeout_ms=200) as one:
         async with asyncio.timeout(20):

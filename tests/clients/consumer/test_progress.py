@@ -1,5 +1,8 @@
 """Progress in a partition, compared with a model of records and an index."""
 
+from collections.abc import Sequence
+from itertools import repeat
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +19,10 @@ from anabranch.protocol.topic_partition import TopicPartition
 WHERE = TopicPartition("t", 0)
 
 
-def batch(base: int, values: list[bytes], epoch: int = 0) -> bytes:
+def batch(base: int, values: list[bytes], epoch: int = 0, times_ms: Sequence[int] = ()) -> bytes:
     builder = BatchBuilder()
-    for value in values:
-        builder.append(None, value, (), 0)
+    for value, timestamp_ms in zip(values, times_ms or repeat(0), strict=False):
+        builder.append(None, value, (), timestamp_ms)
     data = bytearray(builder.build())
     set_offset_and_epoch(data, 0, base, epoch)
     return bytes(data)
@@ -37,6 +40,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("fetch"), st.integers(1, 4)),
         st.tuples(st.just("take"), st.integers(1, 7)),
+        st.tuples(st.just("look"), st.integers(0, 0)),
         st.tuples(st.just("seek"), st.integers(0, 40)),
         st.tuples(st.just("stale"), st.integers(0, 40)),
     ),
@@ -63,6 +67,8 @@ def test_records_are_delivered_once_and_in_order(log: list[tuple[int, int]], ste
         elif what == "seek":
             progress.seek(number)
             at = number
+        elif what == "look" and progress.buffered:
+            assert progress.next_timestamp() == 0, "no batch is without records"
         elif what == "take" and progress.buffered:
             taken = progress.take(number)
             assert [record.offset for record in taken] == [one for one in existing if one >= at][: len(taken)]
@@ -81,11 +87,26 @@ def test_corrupt_batch_is_refused_and_not_skipped() -> None:
     data = bytearray(batch(0, [b"a", b"b"]))
     data[-1] ^= 1
     progress.receive(bytes(data), 0)
-    for _ in range(2):
+    for meet in (progress.take, progress.take, progress.next_timestamp):
         with pytest.raises(KafkaError, match="offset 0 is damaged") as refused:
-            progress.take(5)
+            meet(5)
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
     assert progress.position == 0
+
+
+def test_partition_is_awaited_while_the_leader_has_more_than_is_fetched() -> None:
+    progress = progress_at()
+    assert progress.awaited, "nothing is known of it"
+    assert progress.note_ends(high_watermark=3, last_stable_offset=2, committed_only=True)
+    assert progress.awaited
+    progress.receive(batch(0, [b"a", b"b"]), 0)
+    assert not progress.awaited, "its next record is here"
+    progress.take(2)
+    assert not progress.awaited, "the next one is undecided"
+    assert not progress.note_ends(high_watermark=3, last_stable_offset=2, committed_only=False)
+    assert progress.awaited
+    progress.pause()
+    assert not progress.awaited
 
 
 def test_partition_is_processed_when_delivered_records_are_committed() -> None:

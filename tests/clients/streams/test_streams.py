@@ -24,6 +24,7 @@ from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.windows import JoinWindows
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import KafkaError
@@ -302,6 +303,26 @@ async def test_words_are_counted_and_rows_joined(tmp_path: Path) -> None:
             await until(lambda: sum(task.processed for task in one.tasks.values()) >= 3 + 10 + 1, "the price is there")
             await world.producer.send_and_wait("orders", b"14", b"apple")
             await world.output("bills", lambda table: table == {b"apple": 42}, one)
+
+
+async def test_stored_records_of_joined_topics_are_processed_in_the_order_of_time(tmp_path: Path) -> None:
+    """An instance that is started later joins what one that was there all the time would have joined."""
+    topology, window = Topology(), JoinWindows(before_ms=0, after_ms=10_000)
+    payments = topology.stream("payments", value=JSON)
+    paid = topology.stream("orders", value=JSON).join_within(
+        payments, window, lambda *both: both, store="paid", left=True
+    )
+    seen: list[tuple[int, int]] = []
+    paid.peek(lambda key, both: seen.append(both)).to("out")
+    async with streams_world(tmp_path, topics=("orders", "payments", "out")) as world:
+        for number in range(1500):
+            value, key = b"%d" % number, b"key-%d" % number
+            await world.producer.send("orders", value, key, timestamp_ms=1000 * number)
+            await world.producer.send("payments", value, key, timestamp_ms=1000 * number + 500)
+        await world.producer.flush()
+        async with world.instance(topology) as one:
+            await until(lambda: one.processed == 3000, "all records are read")
+    assert sorted(seen) == [(number, number) for number in range(1500)]
 
 
 async def test_join_of_topics_with_different_counts_ends_with_error(tmp_path: Path) -> None:

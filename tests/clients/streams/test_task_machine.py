@@ -56,7 +56,7 @@ def counted(partition: int) -> TopicPartition:
 
 def joining() -> Topology:
     topology = Topology()
-    topology.stream("in").join(topology.table("other"), lambda row, other: row).to("out")
+    topology.stream("in").join(topology.table("other"), lambda row, other: row).to("out", value=BYTES)
     return topology
 
 
@@ -226,6 +226,34 @@ def test_records_for_a_task_that_is_not_running_are_an_assertion_error(one: Inst
     one.assign(0)
     with pytest.raises(AssertionError, match="0_0 is catching up and was given records"):
         one.machine.process(one.view, {place(0): [record(0, b"a")]}, 0)
+
+
+def test_records_of_joined_topics_are_processed_in_the_order_of_time(joins: Instance) -> None:
+    joins.runs(0)
+    rows = {
+        place(0, topic): [
+            ConsumerRecord(topic, 0, at, time_ms, b"k", b"%d" % time_ms, (), 0) for at, time_ms in enumerate(times_ms)
+        ]
+        for topic, times_ms in (("in", (1, 4, 5)), ("other", (3, 9)))
+    }
+    outputs = joins.machine.process(joins.view, rows, 0)
+    assert [(row.value, row.timestamp_ms) for row in outputs] == [(b"4", 4), (b"5", 5)], "1 met no row yet"
+    assert joins[0].stores["other-table"].get(b"k") == b"9"
+
+
+def test_partitions_of_a_task_of_one_topic_are_read_alone(one: Instance) -> None:
+    one.runs(0)
+    assert not one.machine.read_together(one.view, place(0))
+
+
+def test_partitions_of_a_task_of_several_topics_are_read_together(joins: Instance) -> None:
+    joins.runs(1)
+    both = [place(1), place(1, "other")]
+    assert joins.machine.read_together(joins.view, both[0]) == joins.machine.read_together(joins.view, both[1]) == both
+    joins.view.present["other"] = [0]
+    assert joins.machine.read_together(joins.view, both[0]) == both[:1], "the removed one is not waited for"
+    assert not joins.machine.read_together(joins.view, both[1])
+    assert not joins.machine.read_together(joins.view, place(0)), "there is no task"
 
 
 def test_joined_topic_that_is_ahead_is_held_back(joins: Instance) -> None:

@@ -195,10 +195,10 @@ def test_failed_record_leaves_no_changes(tmp_path: Path) -> None:
 def test_store_with_misplaced_keys_accepts_no_more_after_resize(task: Task) -> None:
     lineage = Lineage(1, [(0, 4), (1, 5)])
     (elsewhere, *_) = [key for key in map(str.encode, "abcdefgh") if lineage.until(0).address(murmur2(key)) != 3]
-    running(task).process(records(elsewhere), lineage.until(0))
+    running(task).process(records(elsewhere), {"in": lineage.until(0)})
     assert task.marks()[0].misplaced == f"in-3 at offset 0, key {elsewhere!r},"
     with pytest.raises(RecordFailed, match="MisplacedKey"):
-        task.process(records(elsewhere), lineage)
+        task.process(records(elsewhere), {"in": lineage})
     task.on_aborted()
     assert task.marks()[0].misplaced == "", "it was not committed"
 
