@@ -97,9 +97,9 @@ class Context(Protocol):
     """The task of a step: the interface of functions given to `Stream.process`."""
 
     timestamp_ms: int
-    """The timestamp of the current record, and of its output. A step may set it."""
+    """The timestamp of the current record, and of its output. A step may set it, for the records that it forwards."""
     headers: Headers
-    """The headers of the current record, and of its output. A step may set them."""
+    """The headers of the current record, and of its output. A step may set them, for the records that it forwards."""
 
     @property
     def stream_time_ms(self) -> int:

@@ -146,7 +146,15 @@ def processing(
     def bind(context: Context, forward: Handler) -> Handler:
         for timer in timers:
             context.add_timers(timer.store, timer.clock, _firing(timer, context, forward))
-        return lambda key, value: step(context, key, value, forward)
+
+        def each(key: Any, value: Any) -> None:
+            timestamp_ms, headers = context.timestamp_ms, context.headers
+            try:
+                step(context, key, value, forward)
+            finally:  # the steps beside this one get the record as it was
+                context.timestamp_ms, context.headers = timestamp_ms, headers
+
+        return each
 
     own = tuple(timer.store for timer in timers)
     names = (*stores, *own)

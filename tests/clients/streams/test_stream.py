@@ -214,6 +214,22 @@ def test_output_has_time_and_headers_of_its_input_unless_a_step_sets_others() ->
         assert driver.read("stamped", value=BYTES) == [stamped, stamped]
 
 
+def test_step_that_sets_time_and_headers_changes_them_for_no_step_beside_it_and_no_later_record() -> None:
+    def stamp(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
+        context.timestamp_ms += 1
+        context.headers = (*context.headers, ("step", b"stamp"))
+        forward(key, value)
+
+    topology = Topology()
+    twice = topology.stream("in").flat_map_values(lambda value: [value, value])
+    twice.process(stamp).to("stamped", value=BYTES)
+    twice.to("same", value=BYTES)
+    with TopologyTestDriver(topology) as driver:
+        driver.pipe("in", "k", b"v", timestamp_ms=70)
+        assert driver.read("stamped", value=BYTES) == [SentRecord(b"k", b"v", 71, (("step", b"stamp"),))] * 2
+        assert driver.read("same", value=BYTES) == [SentRecord(b"k", b"v", 70)] * 2
+
+
 def test_description_shows_each_step_once() -> None:
     topology = Topology()
     planes = topology.table("planes")

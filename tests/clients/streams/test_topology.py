@@ -9,6 +9,7 @@ import pytest
 from anabranch.clients.streams.context import Context, Handler
 from anabranch.clients.streams.serdes import JSON, TEXT
 from anabranch.clients.streams.topology import Topology
+from anabranch.protocol.records.record import Headers
 
 
 class Bench:
@@ -16,6 +17,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.timestamp_ms = 7
+        self.headers: Headers = ()
         self.stores: dict[str, Rows] = {}
         self.sent: list[tuple[str, bytes | None, bytes | None]] = []
 
