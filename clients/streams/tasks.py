@@ -159,7 +159,8 @@ class Task:
         stream_timers = [name for name, timers in self._timers.items() if timers.clock is Clock.STREAM_TIME]
         for record in records:
             self.timestamp_ms, self.headers = record.timestamp, record.headers
-            self.stream_time_ms = max(self.stream_time_ms, record.timestamp)
+            before_ms = self.stream_time_ms
+            self.stream_time_ms = max(before_ms, record.timestamp)
             if undoing:
                 self._begin()
             try:
@@ -169,6 +170,7 @@ class Task:
                 handlers[record.topic](record.key, record.value)
             except Exception as error:
                 self._drop(record, error)
+                self.stream_time_ms = before_ms
             for name in stream_timers:
                 self._fire(name, self.stream_time_ms)
         self.processed += len(records)

@@ -5,7 +5,8 @@ Stream time is the highest timestamp that the step has observed. It is state, as
 takes over the stream time of their task, too: its own is the highest of these.
 
 An index is made again when the task starts to run. An entry of it may be outdated, as a hand-over removes keys from the
-store: the store decides. Source: stream time of Kafka Streams, which forgets it with each task.
+store: the store decides. A record that fails and is skipped does not advance stream time. Source: stream time of Kafka
+Streams, which forgets it with each task.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class TimedStore:
         self._store = store
         self._partition = partition
         self._undo: list[Callable[[], object]] | None = None
+        self._time_before_ms = -1
 
     def load(self) -> None:
         """Read stream time and the index from the store: the task starts to run."""
@@ -62,11 +64,14 @@ class TimedStore:
     def begin(self) -> None:
         """Record changes of the index from now on, for `undo`."""
         self._undo = []
+        self._time_before_ms = self.stream_time_ms
 
     def undo(self) -> None:
-        """Undo them, with the changes of the store."""
+        """Undo them, with the changes of the store, and set stream time back."""
         for one in reversed(self._undo or ()):
             one()
+        if self._undo is not None:
+            self.stream_time_ms = self._time_before_ms
         self._undo = None
 
     def _later_undo(self, action: Callable[[], object]) -> None:

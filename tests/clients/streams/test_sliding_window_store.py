@@ -103,4 +103,6 @@ def test_undone_record_leaves_windows_and_their_index_as_they_were(disk: TaskDis
         store.undo()
         kept.undo()
         assert [window.start_ms for window in kept.starting(b"k", 0, 99)] == [3, 0]
+    assert closed(kept) == [], "stream time is what it was, too"
+    kept.observe(28)
     assert [window.start_ms for window, _, _ in closed(kept)] == [0, 3]

@@ -49,3 +49,17 @@ def test_changes_of_the_index_since_begin_are_undone(disk: TaskDisk) -> None:
     assert rows == [1]
     kept.undo()
     assert rows == [1]
+
+
+def test_failed_record_does_not_advance_stream_time(disk: TaskDisk) -> None:
+    _, kept = opened(disk)
+    kept.observe(5)
+    kept.begin()
+    kept.observe(900)
+    kept.undo()
+    assert kept.stream_time_ms == 5
+    kept.begin()
+    kept.observe(7)
+    kept.begin()
+    kept.undo()
+    assert kept.stream_time_ms == 7, "the record before did not fail"

@@ -93,6 +93,15 @@ def test_timer_goes_on_in_the_task_that_opens_its_store_next(tmp_path: Path) -> 
     second.close()
 
 
+def test_record_that_fails_makes_no_timer_due() -> None:
+    with TopologyTestDriver(silence(), processing_handler=SKIP) as driver:
+        driver.pipe("in", "a", 1, timestamp_ms=0)
+        driver.pipe("in", None, 1, timestamp_ms=900 * HOUR_MS)
+        assert driver.read("alerts") == []
+        driver.pipe("in", "b", 1, timestamp_ms=HOUR_MS)
+        assert driver.read("alerts") == [SentRecord(b"a", HOUR_MS, HOUR_MS)]
+
+
 def test_timers_are_undone_with_a_record_that_fails() -> None:
     def fragile(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
         assert key is not None

@@ -78,6 +78,8 @@ def test_undone_record_leaves_windows_and_their_index_as_they_were(disk: TaskDis
     assert kept.get(new) is None
     if make is Session:
         assert kept.sessions(b"k", 0, 99) == [old]
+    assert closed(kept) == [], "stream time is what it was, too"
+    kept.observe(90)
     assert [window for window, _, _ in closed(kept)] == [old]
 
 

@@ -219,6 +219,21 @@ def test_aborted_records_are_counted_once(tmp_path: Path) -> None:
     one.close()
 
 
+def test_failed_record_with_a_wrong_timestamp_makes_no_later_record_late() -> None:
+    topology = Topology()
+    sums = (
+        topology.stream("in", value=JSON)
+        .windowed_by(TimeWindows(10))
+        .aggregate("sums", lambda: 0, lambda key, value, total: total + value)
+    )
+    sums.map(lambda window, total: (window.key, total)).to("out")
+    with TopologyTestDriver(topology, processing_handler=SKIP) as driver:
+        for value, timestamp_ms in ((1, 14), ("its time is in microseconds", 14_000_000), (2, 15)):
+            driver.pipe("in", "k", value, timestamp_ms=timestamp_ms)
+        assert [row.value for row in driver.read("out")] == [1, 3]
+        assert driver.late == 0
+
+
 def test_failed_record_closes_no_window(tmp_path: Path) -> None:
     topology = Topology()
     counts = topology.stream("in", value=TEXT).windowed_by(TimeWindows(10), emit=CLOSE).count("counts")
