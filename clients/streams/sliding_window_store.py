@@ -54,15 +54,6 @@ class SlidingWindowStore(WindowStore):
                 found.append(KeptWindow(start_ms, value, newest_ms if newest_ms >= 0 else ~newest_ms))
         return found
 
-    def remove(self, window: Windowed) -> None:
-        """Remove a window."""
-        super().remove(window)
-        starts = self._starts.get(window.key, [])
-        at = bisect_left(starts, window.start_ms)
-        if at < len(starts) and starts[at] == window.start_ms:
-            del starts[at]
-            self._later_undo(partial(self._add_start, window))
-
     def take_closed(self) -> tuple[Windowed, bytes, int] | None:
         """Return the first window that has closed, with its value and timestamp; None if none has.
 
@@ -74,6 +65,7 @@ class SlidingWindowStore(WindowStore):
             due_ms, start_ms, store_key = entry
             window = self.windows.window_of(store_key)
             if (stored := self.get(window)) is None:
+                self._drop_from_key(window)  # it moved away, or the record that made it failed
                 continue
             value, newest_ms = stored
             kept_until_ms = self.windows.kept_until_ms(window)
@@ -88,11 +80,21 @@ class SlidingWindowStore(WindowStore):
         return None
 
     def _index(self, window: Windowed, store_key: bytes) -> Closing:
-        self._add_start(window)
+        self._add_to_key(window)
         due_ms = (self.windows.closes_at_ms if self._results_at_close else self.windows.kept_until_ms)(window)
         return due_ms, window.start_ms, store_key
 
-    def _add_start(self, window: Windowed) -> None:
+    def _drop_from_key(self, window: Windowed) -> None:
+        """Remove a window from the index of its key, and a key without windows."""
+        starts = self._starts.get(window.key, [])
+        at = bisect_left(starts, window.start_ms)
+        if at < len(starts) and starts[at] == window.start_ms:
+            del starts[at]
+            if not starts:
+                del self._starts[window.key]
+            self._later_undo(partial(self._add_to_key, window))
+
+    def _add_to_key(self, window: Windowed) -> None:
         starts = self._starts.setdefault(window.key, [])
         at = bisect_left(starts, window.start_ms)
         if at == len(starts) or starts[at] != window.start_ms:

@@ -60,9 +60,7 @@ class WindowStore(TimedStore):
     def remove(self, window: Windowed) -> None:
         """Remove a window."""
         self._store.put(self.windows.store_key(window), None)
-        if self._by_key is not None and window in (known := self._by_key.get(window.key, set())):
-            known.remove(window)
-            self._later_undo(partial(known.add, window))
+        self._drop_from_key(window)
 
     def sessions(self, key: bytes, from_ms: int, to_ms: int) -> list[Windowed]:
         """Return the sessions of a key that end at `from_ms` or later and start at `to_ms` or earlier, by end."""
@@ -83,10 +81,23 @@ class WindowStore(TimedStore):
             if (stored := self.get(window)) is not None:
                 self.remove(window)
                 return window, *stored
+            self._drop_from_key(window)  # it moved away, or the record that made it failed
         return None
+
+    def _drop_from_key(self, window: Windowed) -> None:
+        """Remove a session from the index of its key, and a key without sessions."""
+        if self._by_key is None or window not in (known := self._by_key.get(window.key, set())):
+            return
+        known.remove(window)
+        if not known:
+            del self._by_key[window.key]
+        self._later_undo(partial(self._add_to_key, window))
+
+    def _add_to_key(self, window: Windowed) -> None:
+        if self._by_key is not None:
+            self._by_key.setdefault(window.key, set()).add(window)
 
     def _index(self, window: Windowed, store_key: bytes) -> Closing:
         """Index a session by its key; return the entry of a window in `_closing`."""
-        if self._by_key is not None:
-            self._by_key.setdefault(window.key, set()).add(window)
+        self._add_to_key(window)
         return self.windows.closes_at_ms(window), window.start_ms, store_key

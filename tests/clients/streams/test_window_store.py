@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
+from anabranch.clients.streams.sliding_window_store import SlidingWindowStore
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.window_store import WindowStore
-from anabranch.clients.streams.windows import Session, SessionWindows, TimeWindows, Windowed, Windows
+from anabranch.clients.streams.windows import Session, SessionWindows, SlidingWindows, TimeWindows, Windowed, Windows
 
 
 def opened(disk: TaskDisk, windows: Windows) -> tuple[StateStore, WindowStore]:
@@ -23,6 +26,11 @@ def committed(disk: TaskDisk, store: StateStore) -> None:
 
 def closed(kept: WindowStore) -> list[tuple[Windowed, bytes, int]]:
     return list(iter(kept.take_closed, None))
+
+
+def indexed(kept: WindowStore) -> Collection[bytes]:
+    """The keys in the index."""
+    return kept._starts if isinstance(kept, SlidingWindowStore) else kept._by_key or ()
 
 
 def test_windows_close_in_the_order_of_their_ends(disk: TaskDisk) -> None:
@@ -103,3 +111,29 @@ def test_window_that_moved_away_is_not_closed_here(disk: TaskDisk) -> None:
     store.put(kept.windows.store_key(window), None)  # a hand-over does this
     kept.observe(99)
     assert closed(kept) == []
+
+
+@pytest.mark.parametrize("windows", [SlidingWindows(5), SessionWindows(5)], ids=["sliding windows", "sessions"])
+def test_index_forgets_keys_whose_windows_have_closed_moved_away_or_were_undone(
+    disk: TaskDisk, windows: SlidingWindows | SessionWindows
+) -> None:
+    store = StateStore("s", disk)
+    kept: WindowStore
+    if isinstance(windows, SlidingWindows):
+        kept, make = SlidingWindowStore(store, 3, windows), Windowed
+    else:
+        kept, make = WindowStore(store, 3, windows), Session
+    kept.load()
+    closed_one, moved, undone = (make(key, 10, 15) for key in (b"closed", b"moved", b"undone"))
+    for one in (closed_one, moved):
+        kept.put(one, b"v", 12)
+    store.put(windows.store_key(moved), None)
+    store.begin()
+    kept.begin()
+    kept.put(undone, b"v", 12)
+    store.undo()
+    kept.undo()
+    assert len(indexed(kept)) == 3
+    kept.observe(99)
+    assert [window for window, _, _ in closed(kept)] == [closed_one]
+    assert not indexed(kept)
