@@ -42,26 +42,31 @@ class InternalTopicManager:
         """Topic -> its known minimum number of partitions."""
 
     async def prepare_repartition(self) -> None:
-        """Create the repartition topics, which must exist before they are subscribed to."""
+        """Create the repartition topics, which must exist before they are subscribed to.
+
+        Their widths are those of the topics that the application reads, and stay. Raises `StreamsError` if one of those
+        does not exist.
+        """
         if not self._repartition:
             return
-        found = {name: await self._describe(name) for name in self._outside}
-        partitions = {name: (0,) if topic is None else topic.partitions.keys() for name, topic in found.items()}
+        found = {name: await self.must_exist(name, "topic") for name in self._outside}
+        partitions = {name: topic.partitions.keys() for name, topic in found.items()}
         own = {name: await self._describe(name) for name in self._repartition}
         partitions |= {name: topic.partitions.keys() for name, topic in own.items() if topic is not None}
-        lineages = {name: topic.lineage for name, topic in found.items() if topic and topic.lineage and topic.gated}
+        lineages = {name: topic.lineage for name, topic in found.items() if topic.lineage and topic.gated}
         for name, count in repartition_counts(self._topology, partitions, lineages).items():
             await self.prepare(name, count)
 
-    async def must_exist(self, topic: str, what: str) -> None:
-        """Raise `StreamsError` if a topic that no instance creates stays missing for MISSING_TOPIC_S: a broker that has
-        just started does not know it yet.
+    async def must_exist(self, topic: str, what: str) -> Topic:
+        """Describe a topic that no instance creates. Raises `StreamsError` if it stays missing for MISSING_TOPIC_S: a
+        broker that has just started does not know it yet.
         """
         deadline = asyncio.get_running_loop().time() + MISSING_TOPIC_S
-        while await self._describe(topic) is None:
+        while (found := await self._describe(topic)) is None:
             if asyncio.get_running_loop().time() >= deadline:
                 raise StreamsError(f"the {what} {topic} does not exist: create it first")
             await asyncio.sleep(CREATE_RETRY_S)
+        return found
 
     async def missing(self, topics: Collection[str]) -> list[str]:
         """Return which of these topics do not exist."""

@@ -95,7 +95,8 @@ class Streams:
 
         Raises:
             DirectoryInUse: Another instance runs in the same `state_dir`.
-            StreamsError: The topic for records that fail, or that of a global table, does not exist.
+            StreamsError: The topic for records that fail, or that of a global table, does not exist; or one that a
+                topology with `repartition` reads.
             TaskAssignmentError: Topics that are joined do not have as many partitions as each other.
             ConnectionError: No server answers.
             KafkaError: The cluster refuses to make a topic, or this client.

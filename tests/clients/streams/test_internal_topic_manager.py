@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from anabranch import Admin, NewTopic
+from anabranch.clients.streams import internal_topic_manager
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
+from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.topology import Topology
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -47,6 +51,24 @@ async def test_changelog_is_created_once_deletion_of_its_predecessor_has_ended()
         await cluster.start_broker(2)
         assert await making
         assert len((await admin.describe_topic(CHANGELOG)).partitions) == 3
+
+
+async def test_repartition_topic_is_not_made_before_the_topic_that_says_how_wide_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be too narrow for ever."""
+    topology = Topology()
+    topology.stream("in").repartition("parts").count("counts")
+    async with asyncio.timeout(100), Cluster(brokers=1, seed=1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        topics = InternalTopicManager(admin, "app", topology.build("app"), replication_factor=1)
+        monkeypatch.setattr(internal_topic_manager, "MISSING_TOPIC_S", 0.2)
+        with pytest.raises(StreamsError, match="the topic in does not exist: create it first"):
+            await topics.prepare_repartition()
+        assert "app-parts-repartition" not in await admin.describe_topics()
+        await admin.create_topics([NewTopic(name="in", partitions=5)])
+        monkeypatch.setattr(internal_topic_manager, "MISSING_TOPIC_S", 60)
+        await topics.prepare_repartition()
+        assert len((await admin.describe_topic("app-parts-repartition")).partitions) == 5
 
 
 async def test_missing_partner_of_a_repartition_topic_is_as_wide_as_that_whatever_the_inputs_are_now() -> None:
