@@ -100,7 +100,10 @@ class Streams:
             TaskAssignmentError: Topics that are joined do not have as many partitions as each other.
             ConnectionError: No server answers.
             KafkaError: The cluster refuses to make a topic, or this client.
+            RuntimeError: The instance is started already, or was stopped.
         """
+        if self._work is not None or self._stopping:
+            raise RuntimeError("an instance can be started only once: make another Streams")
         self._loop = asyncio.get_running_loop()
         self._now_ms = self._clock_ms or time_of_day_clock()
         self._directory = StateDirectory(self.config.state_dir, self.config.application_id, self._rng)

@@ -554,6 +554,18 @@ def test_inconsistent_handler_settings_are_refused(settings: dict[str, str], com
         StreamsConfig(application_id="app", bootstrap_servers="x:1", state_dir=tmp_path, **settings)  # type: ignore[arg-type]
 
 
+async def test_instance_can_be_started_only_once(tmp_path: Path) -> None:
+    """After a stop it would read nothing, and `wait_failed` would return at once."""
+    async with streams_world(tmp_path) as world:
+        one = world.instance(counts())
+        await one.stop()
+        await one.start()
+        for _ in ("it runs", "it was stopped"):
+            with pytest.raises(RuntimeError, match="only once: make another Streams"):
+                await one.start()
+            await one.stop()
+
+
 async def test_second_instance_in_same_directory_is_refused(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world, world.instance(counts()):
         with pytest.raises(DirectoryInUse, match="another node of this process"):
