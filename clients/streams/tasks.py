@@ -176,16 +176,16 @@ class Task:
         self.processed += len(records)
         return self._take_outputs()
 
-    def punctuate(self, now_ms: int) -> list[Output]:
+    def punctuate(self, now_ms: int, most: float = FIRED_MAX) -> list[Output]:
         """Call the functions of the timers that are due by the time of day; return their output. Raises `RecordFailed`.
 
-        At most FIRED_MAX of each name: the rest is due in the next call.
+        At most `most` of each name: the rest is due in the next call.
         """
         assert self.state is State.RUNNING, f"{self.id} is {self.state.value} and has no time"
         self.now_ms = now_ms
         for name, timers in self._timers.items():
             if timers.clock is Clock.WALL_CLOCK_TIME:
-                self._fire(name, now_ms, FIRED_MAX)
+                self._fire(name, now_ms, most)
         return self._take_outputs()
 
     def _fire(self, name: str, now_ms: int, most: float = math.inf) -> None:

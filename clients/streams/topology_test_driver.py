@@ -14,6 +14,7 @@ Source: TopologyTestDriver of Kafka Streams.
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -157,7 +158,7 @@ class TopologyTestDriver:
             raise ValueError(f"time does not go back: advance by {by_ms} ms")
         self.now_ms += by_ms
         for task in self._tasks:
-            self._process(*self._collect(task.punctuate(self.now_ms)))
+            self._process(*self._collect(task.punctuate(self.now_ms, math.inf)))
 
     def _part(self, topic: str) -> Subtopology:
         if topic not in self._offsets:
@@ -172,7 +173,10 @@ class TopologyTestDriver:
             self._offsets[topic] += 1
             record = ConsumerRecord(topic, 0, offset, timestamp_ms, key, value, tuple(headers), NO_GENERATION)
             if topic in self._global:
-                self._global[topic].apply([record], {0: offset + 1}, NO_GENERATION)
+                store = self._global[topic]
+                if key is not None:
+                    store.rows.changes.pop(key, None)  # a row that a test has put is replaced
+                store.apply([record], {0: offset + 1}, NO_GENERATION)
             else:
                 due.extend(self._collect(self._reading[topic].process([record], now_ms=self.now_ms)))
 

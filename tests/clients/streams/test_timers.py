@@ -170,13 +170,13 @@ def test_timers_that_go_on_periodically_catch_up_in_order() -> None:
 def test_a_round_of_the_wall_clock_is_limited_and_the_rest_follows(tmp_path: Path) -> None:
     topology = Topology()
     topology.stream("in", value=JSON).process(watch, timers=[Timer("silence", alert, Clock.WALL_CLOCK_TIME)]).to("out")
-    with TopologyTestDriver(topology) as driver:
-        for number in range(FIRED_MAX + 1):
-            driver.pipe("in", str(number), 1, timestamp_ms=0)
-        driver.advance(HOUR_MS)
-        assert len(driver.read("out")) == FIRED_MAX
-        driver.advance(0)
-        assert len(driver.read("out")) == 1
+    part = topology.build("app").subtopologies[0]
+    task = Task(TaskId(0, 3), "app", part, TaskDisk(tmp_path, part.stores), state=State.CATCHING_UP)
+    task.run()
+    task.process([ConsumerRecord("in", 3, at, 0, b"%d" % at, b"1", (), -1) for at in range(FIRED_MAX + 1)])
+    assert len(task.punctuate(HOUR_MS)) == FIRED_MAX
+    assert len(task.punctuate(HOUR_MS)) == 1
+    task.close()
 
 
 def test_store_of_timers_belongs_to_one_step() -> None:

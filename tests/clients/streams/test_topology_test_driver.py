@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from anabranch.clients.streams.context import Clock, Context, Handler, Timer
 from anabranch.clients.streams.failures import DEAD_LETTER, SKIP, RecordFailed
 from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
+from anabranch.clients.streams.tasks import FIRED_MAX
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
 
@@ -42,6 +45,23 @@ def test_records_get_the_time_of_the_driver_and_keep_their_own() -> None:
         driver.pipe("in", "k", b"2")
         driver.pipe("in", "k", b"3", timestamp_ms=7)
         assert [row.timestamp_ms for row in driver.read("out", value=BYTES)] == [1000, 2000, 7]
+
+
+def test_advance_calls_all_timers_that_are_due_however_many_there_are() -> None:
+    def remember(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
+        assert key is not None
+        context.timers("due").set(key, context.now_ms + 100)
+
+    due = Timer("due", lambda context, key, due_ms, forward: forward(key, b""), Clock.WALL_CLOCK_TIME)
+    topology = Topology()
+    topology.stream("in").process(remember, timers=[due]).to("out", value=BYTES)
+    with TopologyTestDriver(topology) as driver:
+        for number in range(FIRED_MAX + 1):
+            driver.pipe("in", str(number), b"")
+        driver.advance(99)
+        assert not driver.read("out", value=BYTES)
+        driver.advance(1)
+        assert len(driver.read("out", value=BYTES)) == FIRED_MAX + 1
 
 
 def test_rows_of_a_store_that_a_test_put_are_joined() -> None:
@@ -113,7 +133,9 @@ def test_global_table_gets_rows_that_are_piped_sent_or_put() -> None:
         driver.store("seats").put(b"put", b"3")
         for plane in ("piped", "sent", "put", "other"):
             driver.pipe("flights", "f", plane)
-        assert [row.value for row in driver.read("out")] == [1, 2, 3, None]
+        driver.pipe("planes", "put", 4)
+        driver.pipe("flights", "f", "put")
+        assert [row.value for row in driver.read("out")] == [1, 2, 3, None, 4]
         assert driver.store("seats").get_timestamped(b"piped") == (b"1", 5)
         with pytest.raises(ValueError, match="does not read 'plane'; did you mean planes"):
             driver.pipe("plane", "piped", 1)
