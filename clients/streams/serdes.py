@@ -9,6 +9,10 @@ from typing import Any, Final
 
 from anabranch.protocol.suggestion import suggest_arguments
 
+_BYTES: Final = frozenset({bytes, type(None)})
+SHOWN_MAX: Final = 100
+"""How much of a key or value an error shows, in characters."""
+
 
 class Undecodable(Exception):
     """A serde cannot decode the value of a record; the cause has the reason."""
@@ -21,6 +25,20 @@ class Serde:
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
+
+
+def check_bytes(key: Any, value: Any, what: str, name: str, *, keyed: bool = False) -> None:
+    """Raise TypeError if a key or a value is not bytes or None, or a key is missing that is needed (`keyed`).
+
+    Nothing else can be sent or stored, so the record that is processed is at fault, not the commit after it.
+    """
+    if key.__class__ in _BYTES and value.__class__ in _BYTES and not (keyed and key is None):
+        return
+    right_key = key.__class__ is bytes or (key is None and not keyed)
+    part, wrong = ("value", value) if right_key else ("key", key)
+    text = repr(wrong)
+    shown = text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+    raise TypeError(f"the {what} {name} takes keys and values as bytes, not the {part} {shown}")
 
 
 def _same(value: bytes) -> bytes:

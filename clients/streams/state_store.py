@@ -18,6 +18,7 @@ from typing import Final
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import Checkpoint
+from anabranch.clients.streams.serdes import check_bytes
 from anabranch.clients.streams.task_disk import TaskDisk
 
 
@@ -83,7 +84,8 @@ class StateStore:
         return None if row is None else (row[_TIMESTAMP.size :], int(_TIMESTAMP.unpack_from(row)[0]))
 
     def put(self, key: bytes, value: bytes | None, timestamp_ms: int = NO_TIMESTAMP) -> None:
-        """Set or delete a key. A timestamped store keeps the timestamp."""
+        """Set or delete a key. A timestamped store keeps the timestamp. Raises TypeError if something is not bytes."""
+        check_bytes(key, value, "store", self.name, keyed=True)
         if self._undo is not None and key not in self._undo:
             self._undo[key] = self.changes.get(key, _UNCHANGED)
         if self._sorted is not None and key not in self.changes:

@@ -23,7 +23,7 @@ from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, ar
 from anabranch.clients.streams.context import Clock, ReadOnlyStore, Timed
 from anabranch.clients.streams.failures import Failures, key_text, place_of
 from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
-from anabranch.clients.streams.serdes import Undecodable
+from anabranch.clients.streams.serdes import Undecodable, check_bytes
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
@@ -133,9 +133,10 @@ class Task:
         self._failures.late += 1
 
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
-        """Send a record."""
+        """Send a record. Raises TypeError if key or value is not bytes."""
         if topic.startswith(INTERNAL):
             topic = internal_name(self._application_id, topic.removeprefix(INTERNAL))
+        check_bytes(key, value, "topic", topic)
         self.outputs.append(Output(topic, key, value, self.timestamp_ms, self.headers))
 
     # running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.tasks import Output, Task
 from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.topology_test_driver import TopologyTestDriver
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage
 from tests.clients.streams.changelog_records import logged, row
@@ -149,6 +151,31 @@ def test_uncommitted_changes_hide_values_on_disk(task: Task) -> None:
     store.put(b"c", b"1")
     assert store.get(b"a") is None
     assert dict(store.items()) == {b"b": b"1", b"c": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value", "complaint"),
+    [
+        ("out", "text", b"", "the topic out takes keys and values as bytes, not the key 'text'"),
+        ("out", None, "text", "the topic out takes keys and values as bytes, not the value 'text'"),
+        ("", b"k", 1, "the store own takes keys and values as bytes, not the value 1"),
+        ("", None, b"1", "the store own takes keys and values as bytes, not the key None"),
+        ("", bytearray(b"k" * 200), None, r"not the key bytearray\(b'k*\.\.\."),
+    ],
+)
+def test_what_is_not_bytes_fails_with_its_record_and_not_at_the_commit(
+    topic: str, key: Any, value: Any, complaint: str
+) -> None:
+    def step(context: Context, _: bytes | None, __: Any, forward: Handler) -> None:
+        if topic:
+            context.emit(topic, key, value)
+        else:
+            context.store("own").put(key, value)
+
+    topology = Topology()
+    topology.stream("in").process(step, stores=["own"])
+    with TopologyTestDriver(topology) as driver, pytest.raises(RecordFailed, match=f"in-0 at offset 0.*{complaint}"):
+        driver.pipe("in", "k", b"")
 
 
 def test_failed_record_leaves_no_changes(tmp_path: Path) -> None:
