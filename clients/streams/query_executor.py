@@ -286,8 +286,8 @@ def _windows_of_key(task: Task, store: str, key: bytes, query: WindowQuery) -> I
     """Yield the rows of one key's windows, by the time in the store's keys."""
     windows = task.subtopology.windows[store]
     to_ms = query.to_ms if not isinstance(windows, SessionWindows) and query.to_ms is not None else _LATEST_MS
-    first, last = key + _TIME.pack(query.from_ms), key + _TIME.pack(to_ms) + _LAST
-    for store_key, row in task.disk.range(store, first, last):
+    first, last = (key + _TIME.pack(min(at_ms, _LATEST_MS)) for at_ms in (query.from_ms, to_ms))
+    for store_key, row in task.disk.range(store, first, last + _LAST):
         # Those of longer keys that begin alike lie in between.
         if len(store_key) == len(key) + windows.suffix_bytes and query.has(windows.window_of(store_key)):
             yield store_key, row

@@ -123,7 +123,7 @@ class WindowedStream(Generic[Result]):
         """
 
         def merge(key: bytes, one: Any, other: Any) -> Any:
-            return other if one is _NOTHING else combine(one, other)
+            return other if one is _NOTHING or one is None else combine(one, other)
 
         return self.aggregate(
             store, lambda: _NOTHING, lambda key, row, before: merge(key, before, row), merge=merge, value=value

@@ -313,6 +313,8 @@ def test_windows_are_found_by_key_and_start(queried: Queried) -> None:
     assert found(WindowQuery(60_000, 180_000, key)) == [(key, 60_000), (key, 120_000), (key, 180_000)]
     assert found(WindowQuery(60_001, 179_999, key)) == [(key, 120_000)]
     assert found(WindowQuery(key=key, limit=2)) == [(key, 0), (key, 60_000)]
+    assert found(WindowQuery(120_000, 10**19, key)) == [(key, one) for one in starts if one >= 120_000]
+    assert found(WindowQuery(10**19, key=key)) == [], "there is no such time"
     assert sorted(found(WindowQuery(60_000, 60_000))) == sorted([(key, 60_000), (longer, 60_000)])
     assert queried.executor.execute("windows", WindowQuery(key=key, limit=2)).more
 

@@ -141,6 +141,16 @@ def test_reduce_and_aggregate_merge_sessions_in_their_order() -> None:
         assert driver.read("listed")[-1].value == ["a", "b", "c"]
 
 
+def test_sessions_whose_values_cancel_out_go_on_with_the_record_that_merges_them() -> None:
+    topology = Topology()
+    windowed = topology.stream("in", value=JSON).windowed_by(SessionWindows(5, grace_ms=50))
+    windowed.reduce("sums", lambda one, other: (one + other) or None).to("out")
+    with TopologyTestDriver(topology) as driver:
+        for value, timestamp_ms in ((1, 0), (-1, 8), (7, 4)):
+            driver.pipe("in", "k", value, timestamp_ms=timestamp_ms)
+        assert driver.read("out")[-1].value == 7
+
+
 def test_aggregate_that_becomes_none_deletes_the_window() -> None:
     topology = Topology()
     windowed = topology.stream("in", value=JSON).windowed_by(TimeWindows(10))
