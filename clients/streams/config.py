@@ -57,7 +57,7 @@ class StreamsConfig:
     rebalance_timeout_ms: int = 60000
     """How long the group waits for this instance to commit and rejoin in a rebalance."""
     transaction_timeout_ms: int = 10000
-    """The timeout after which the cluster aborts an open transaction of an instance."""
+    """The timeout after which the cluster aborts an open transaction of an instance: at least commit_interval_ms."""
     max_poll_records: int = 1000
     """How many records are processed before output is sent and the commit interval is checked."""
     security: SecurityArguments = field(default_factory=SecurityArguments)
@@ -118,7 +118,18 @@ class StreamsConfig:
             Host.parse(self.application_server)
         except ValueError as error:
             raise ValueError(f"application_server: {error}") from None
+        self._check_numbers()
         self._check_handlers()
+
+    def _check_numbers(self) -> None:
+        for name, least in (("commit_interval_ms", 0), ("max_poll_records", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be {least} or more: {getattr(self, name)}")
+        if self.exactly_once and self.transaction_timeout_ms < self.commit_interval_ms:
+            raise ValueError(
+                f"transaction_timeout_ms ({self.transaction_timeout_ms}) must not be below commit_interval_ms "
+                f"({self.commit_interval_ms}): every transaction would be aborted before its commit"
+            )
 
     def _check_handlers(self) -> None:
         chosen = (self.deserialization_handler, self.processing_handler)

@@ -29,10 +29,13 @@ def config(**settings: Any) -> StreamsConfig:
         ({"processing_handler": "ignore"}, "processing_handler is one of .*'ignore'"),
         ({"deserialization_handler": "ignore"}, "deserialization_handler is one of"),
         ({"processing_handler": "dead-letter"}, "if, and only if"),
+        ({"commit_interval_ms": -1}, "commit_interval_ms must be 0 or more: -1"),
+        ({"max_poll_records": 0}, "max_poll_records must be 1 or more: 0"),
+        ({"commit_interval_ms": 10_001}, r"transaction_timeout_ms \(10000\) must not be below commit_interval_ms"),
         ({"errors_dead_letter_queue_topic_name": "dead"}, "if, and only if"),
     ],
 )
-def test_invalid_settings_are_refused(settings: dict[str, str], says: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         config(**settings)
 
@@ -45,4 +48,6 @@ def test_application_id_that_is_no_directory_name_is_refused(name: str) -> None:
 
 def test_consistent_settings_are_accepted() -> None:
     assert config().exactly_once and not config(processing_guarantee=AT_LEAST_ONCE).exactly_once
+    config(commit_interval_ms=10_000)
+    config(commit_interval_ms=30_000, processing_guarantee=AT_LEAST_ONCE)
     config(deserialization_handler="dead-letter", errors_dead_letter_queue_topic_name="dead")
