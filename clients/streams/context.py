@@ -130,6 +130,11 @@ class Context(Protocol):
     def drop_late(self) -> None:
         """Count a record that came after its window had closed."""
 
+    def hand_on_late_result(self, what: str, key: bytes, hand_on: Callable[[], None]) -> None:
+        """Hand on a result of earlier records whose time is over. If that fails, it is not the current record's fault:
+        where failed records are skipped, the result is skipped alone.
+        """
+
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Send a record; to an internal topic if the name begins with INTERNAL."""
 

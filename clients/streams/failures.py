@@ -73,8 +73,8 @@ class Failures:
         return headers_of(record, cause) if handler == DEAD_LETTER else None
 
     def handle_timer(self, place: str, error: Exception) -> None:
-        """Skip a timer whose function raised; there is no record to dead-letter. Raises `RecordFailed` instead to end
-        the instance.
+        """Skip a timer whose function raised, or a late result; there is no record to dead-letter. Raises
+        `RecordFailed` instead to end the instance.
         """
         text = f"{place} cannot be processed: {error_text(error)}"
         if self._processing_handler == FAIL:

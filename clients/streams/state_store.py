@@ -39,6 +39,7 @@ class StateStore:
 
     __slots__ = (
         "_disk",
+        "_outer",
         "_sorted",
         "_undo",
         "changes",
@@ -71,7 +72,9 @@ class StateStore:
         self._sorted: list[bytes] | None = None
         """The keys of `changes` in order, once `prefix_scan` needs them."""
         self._undo: dict[bytes, _Before] | None = None
-        """The changes of the current record, if they may have to be undone."""
+        """The changes of the current record, or of a part of it, if they may have to be undone."""
+        self._outer: list[dict[bytes, _Before]] = []
+        """The changes of the record before that part, and of the parts around it."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if there is none."""
@@ -115,7 +118,7 @@ class StateStore:
 
     def begin(self) -> None:
         """Record changes from now on, for `undo`."""
-        self._undo = {}
+        self._undo, self._outer = {}, []
 
     def undo(self) -> None:
         """Undo the changes since `begin`."""
@@ -129,6 +132,22 @@ class StateStore:
     def keep(self) -> None:
         """Keep the changes since `begin`."""
         self._undo = None
+
+    def begin_part(self) -> None:
+        """Record the changes of a part of the record, for `undo_part`."""
+        self._outer.append({} if self._undo is None else self._undo)
+        self._undo = {}
+
+    def undo_part(self) -> None:
+        """Undo the changes since the last `begin_part`."""
+        self.undo()
+        self._undo = self._outer.pop()
+
+    def keep_part(self) -> None:
+        """Keep the changes since the last `begin_part`; `undo` still undoes them."""
+        part, self._undo = self._undo or {}, self._outer.pop()
+        for key, before in part.items():
+            self._undo.setdefault(key, before)
 
     def drop_changes(self) -> None:
         """Forget the changes since the last commit: they are on disk now, or aborted."""

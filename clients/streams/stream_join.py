@@ -19,7 +19,7 @@ from typing import Any
 from anabranch.clients.streams import join_window_store, outer_join_store
 from anabranch.clients.streams.context import Context, Handler, forward_at
 from anabranch.clients.streams.join_window_store import JoinWindowStore
-from anabranch.clients.streams.outer_join_store import OuterJoinStore
+from anabranch.clients.streams.outer_join_store import OuterJoinStore, Unjoined
 from anabranch.clients.streams.serdes import Serde
 from anabranch.clients.streams.topology_graph import Node
 from anabranch.clients.streams.windows import JoinWindows
@@ -113,8 +113,13 @@ class _TaskJoin:
         if unjoined is None or timestamp_ms < unjoined.stream_time_ms:
             return
         for one, value in unjoined.take_closed(is_left=is_left):
-            alone = self._serdes[one.is_left].decode(value)
-            self._hand_on(one.key, self._result(one.is_left, alone, None), one.timestamp_ms)
+            self._context.hand_on_late_result(
+                f"the unmatched record at {one.timestamp_ms}", one.key, partial(self._hand_on_alone, one, value)
+            )
+
+    def _hand_on_alone(self, one: Unjoined, value: bytes) -> None:
+        alone = self._serdes[one.is_left].decode(value)
+        self._hand_on(one.key, self._result(one.is_left, alone, None), one.timestamp_ms)
 
     def _join(self, key: bytes, value: Any, encoded: bytes, timestamp_ms: int, is_left: bool) -> None:
         unjoined, decode = self._unjoined, self._serdes[not is_left].decode

@@ -132,6 +132,27 @@ class Task:
         """Count a record that came after its window had closed."""
         self._failures.late += 1
 
+    def hand_on_late_result(self, what: str, key: bytes, hand_on: Callable[[], None]) -> None:
+        """Hand on a result of earlier records; if it fails, and failed records are skipped, skip it alone."""
+        if not self._failures.undoing:
+            hand_on()
+            return
+        sent_before, timestamp_ms, headers = len(self.outputs), self.timestamp_ms, self.headers
+        undoable: tuple[StateStore | TimedStore, ...] = (*self.stores.values(), *self._timed)
+        for one in undoable:
+            one.begin_part()
+        try:
+            hand_on()
+        except Exception as error:
+            self._failures.handle_timer(f"{what} of key {key_text(key)}", error)
+            self.timestamp_ms, self.headers = timestamp_ms, headers
+            del self.outputs[sent_before:]
+            for one in undoable:
+                one.undo_part()
+        else:
+            for one in undoable:
+                one.keep_part()
+
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Send a record. Raises TypeError if key or value is not bytes."""
         if topic.startswith(INTERNAL):

@@ -42,6 +42,8 @@ class TimedStore:
         self._partition = partition
         self._undo: list[Callable[[], object]] | None = None
         self._time_before_ms = -1
+        self._outer: list[tuple[list[Callable[[], object]], int]] = []
+        """The same of the record before the part that may be undone, and of the parts around it."""
 
     def load(self) -> None:
         """Read stream time and the index from the store: the task starts to run."""
@@ -63,7 +65,7 @@ class TimedStore:
 
     def begin(self) -> None:
         """Record changes of the index from now on, for `undo`."""
-        self._undo = []
+        self._undo, self._outer = [], []
         self._time_before_ms = self.stream_time_ms
 
     def undo(self) -> None:
@@ -73,6 +75,21 @@ class TimedStore:
         if self._undo is not None:
             self.stream_time_ms = self._time_before_ms
         self._undo = None
+
+    def begin_part(self) -> None:
+        """Record the changes of a part of the record, for `undo_part`."""
+        self._outer.append(([] if self._undo is None else self._undo, self._time_before_ms))
+        self._undo, self._time_before_ms = [], self.stream_time_ms
+
+    def undo_part(self) -> None:
+        """Undo the changes since the last `begin_part`."""
+        self.undo()
+        self._undo, self._time_before_ms = self._outer.pop()
+
+    def keep_part(self) -> None:
+        """Keep the changes since the last `begin_part`; `undo` still undoes them."""
+        part, (self._undo, self._time_before_ms) = self._undo or (), self._outer.pop()
+        self._undo += part  # in place: a record may have many parts
 
     def _later_undo(self, action: Callable[[], object]) -> None:
         if self._undo is not None:

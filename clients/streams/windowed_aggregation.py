@@ -79,7 +79,11 @@ class Aggregation:
         while (closed := self.kept.take_closed()) is not None:
             if self.emit is Emit.ON_WINDOW_CLOSE:
                 window, value, timestamp_ms = closed
-                self._hand_on(window, self.value.decode(value), timestamp_ms)
+                self.context.hand_on_late_result(
+                    f"the result of the window from {window.start_ms} to {window.end_ms}",
+                    window.key,
+                    lambda: self._hand_on(window, self.value.decode(value), timestamp_ms),  # noqa: B023 (called at once)
+                )
 
     def _hand_on(self, window: Windowed, aggregate: Any, timestamp_ms: int) -> None:
         forward_at(timestamp_ms, self.context, self.forward, window, aggregate)

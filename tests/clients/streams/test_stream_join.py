@@ -188,3 +188,28 @@ def test_failed_record_leaves_no_trace(tmp_path: Path) -> None:
     assert sent(one, ("right", b"good", 106)) == [b'["a","good"]'], "a is there, and the bad ones are not"
     assert sent(one, ("left", b"c", 106)) == [b'["c","good"]']
     one.close()
+
+
+def test_unmatched_record_whose_result_fails_is_skipped_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """The record that closes its window is another one, and is joined."""
+    topology = Topology()
+    left, right = (topology.stream(topic, value=TEXT) for topic in ("left", "right"))
+    joined = left.join_within(right, TEN_MS, lambda one, other: one + (other or ""), store="pairs", left=True)
+    lengths = joined.aggregate("lengths", lambda: 0, lambda key, value, length: length + len(value))
+    lengths.peek(lambda key, length: 1 // (length - 3)).to("out")
+    with TopologyTestDriver(topology, processing_handler=SKIP) as driver:
+        for key, value, timestamp_ms in (("a", "1", 100), ("b", "bad", 101), ("c", "4444", 102)):
+            driver.pipe("left", key, value, timestamp_ms=timestamp_ms)
+        driver.pipe("left", "d", "22", timestamp_ms=300)
+        assert [(row.key, row.value, row.timestamp_ms) for row in driver.read("out")] == [
+            (b"a", 1, 100),
+            (b"c", 4, 102),
+        ]
+        assert driver.store("lengths").get(b"b") is None
+        assert "the unmatched record at 101 of key b'b' cannot be processed: ZeroDivisionError" in caplog.text
+        driver.pipe("right", "d", "2", timestamp_ms=305)
+        driver.pipe("right", "d", "4444", timestamp_ms=305)
+        assert [row.value for row in driver.read("out")] == [6], "the first one fails, the second does not"
+        driver.pipe("left", "e", "1", timestamp_ms=900)
+        driver.pipe("left", "e", "1", timestamp_ms=1900)
+        assert [(row.key, row.value) for row in driver.read("out")] == [(b"e", 1)]

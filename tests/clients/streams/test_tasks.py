@@ -245,6 +245,28 @@ def test_prefix_scan_has_committed_and_new_keys_in_order(task: Task) -> None:
     assert [key for key, _ in store.prefix_scan(b"a")] == [b"a", b"a1", b"a3", b"a\xff"]
 
 
+def test_parts_of_a_record_are_undone_alone_and_with_it(task: Task) -> None:
+    store = task.stores["counts"]
+    store.put(b"k", b"before")
+    store.begin()
+    store.put(b"whole", b"1")
+    store.begin_part()
+    store.put(b"k", b"part")
+    store.begin_part()
+    store.put(b"k", b"inner")
+    store.put(b"whole", b"2")
+    store.undo_part()
+    assert dict(store.items()) == {b"k": b"part", b"whole": b"1"}
+    store.begin_part()
+    store.put(b"new", b"1")
+    store.keep_part()
+    store.keep_part()
+    assert dict(store.items()) == {b"k": b"part", b"whole": b"1", b"new": b"1"}
+    store.undo()
+    assert dict(store.items()) == {b"k": b"before"}
+    assert len(store.changes) == 1
+
+
 def test_prefix_scan_knows_undone_changes(task: Task) -> None:
     store = running(task).stores["counts"]
     store.put(b"a1", b"1")

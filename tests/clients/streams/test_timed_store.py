@@ -63,3 +63,24 @@ def test_failed_record_does_not_advance_stream_time(disk: TaskDisk) -> None:
     kept.begin()
     kept.undo()
     assert kept.stream_time_ms == 7, "the record before did not fail"
+
+
+def test_parts_of_a_record_are_undone_alone_and_with_it(disk: TaskDisk) -> None:
+    _, kept = opened(disk)
+    rows: list[int] = []
+    kept.observe(1)
+    kept.begin()
+    kept.add(rows, 1)
+    kept.observe(2)
+    kept.begin_part()
+    kept.add(rows, 2)
+    kept.begin_part()
+    kept.add(rows, 3)
+    kept.observe(9)
+    kept.undo_part()
+    assert (rows, kept.stream_time_ms) == ([1, 2], 2)
+    kept.observe(5)
+    kept.keep_part()
+    assert (rows, kept.stream_time_ms) == ([1, 2], 5)
+    kept.undo()
+    assert (rows, kept.stream_time_ms) == ([], 1)
