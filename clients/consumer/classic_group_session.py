@@ -280,8 +280,7 @@ class ClassicGroupSession:
         )
         code = ErrorCode(response.error_code)
         if code is ErrorCode.UNKNOWN_MEMBER_ID and identity == self._identity():
-            # The request has no instance id, so this may mean that a member with the same one has replaced this member
-            # (KIP-345). As a new member it would replace that one. A heartbeat tells.
+            # The request has no instance id. A heartbeat tells a replaced static member from a removed one (KIP-345).
             self.membership.lease.end()
             self.ask_now()
             return {}

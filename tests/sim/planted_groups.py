@@ -10,9 +10,11 @@ from anabranch.broker.coordinators.consumer_groups import departure
 from anabranch.broker.coordinators.consumer_groups.member import STATIC_LEAVE
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
 from anabranch.broker.replication.replica_manager import ReplicaManager
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.consumer.core import ConsumerCore
-from anabranch.clients.consumer.lease import Lease
+from anabranch.clients.consumer.lease import NEVER, Lease
+from anabranch.protocol.errors import ErrorCode
 from tests.sim.planted import Planter, plant
 
 
@@ -50,6 +52,21 @@ def own_session_timeout(planter: Planter) -> None:
         original(membership, response, sent_at_s, rebalancing=rebalancing)
 
     original = planter.replace(ConsumerGroupMembership, "renew_lease", renew_lease)
+
+
+@plant(
+    "found: a replaced static member takes a refused poll of positions for its removal",
+    aim="a static member sleeps while another instance replaces it",
+)
+def removed_by_a_poll(planter: Planter) -> None:
+    async def await_positions(session: Any, awaited: Any, **options: Any) -> Any:
+        identity = session._identity()
+        found = await original(session, awaited, **options)
+        if not found and session.membership.lease.until == NEVER:
+            session._on_response_code(ErrorCode.UNKNOWN_MEMBER_ID, identity)
+        return found
+
+    original = planter.replace(ClassicGroupSession, "await_positions", await_positions)
 
 
 @plant("commits acknowledged before they are stored")

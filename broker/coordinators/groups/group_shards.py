@@ -218,7 +218,7 @@ class Replay:
     assigned_groups: dict[str, AssignedGroup] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
     _staged: dict[int, dict[str, None]] = field(default_factory=dict)
-    """Producer id -> the groups with offsets of its open transaction: a journal may have far more groups and markers."""
+    """Producer id -> the groups with offsets of its open transaction: a journal may have far more groups."""
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:
         """Apply the next entry of the journal. Raises DecodeError."""

@@ -196,7 +196,7 @@ class ActiveRule:
             self._release_all()
 
     async def catch_up(self) -> None:
-        """Run postponed work now, in order: a later request of its kind is not hit, and must not be overridden by it."""
+        """Run postponed work now, in order: a later request of its kind is not hit, and must not be overridden."""
         works, self._later = self._later, []
         await _all_of(works)
 

@@ -57,7 +57,7 @@ def test_capture_and_json_lines_have_equal_exchanges() -> None:
 
 
 def test_responses_of_a_connection_are_captured_in_the_order_of_its_requests() -> None:
-    """A Metadata that ends before the Produce ahead of it is sent after it. All later requests were without response."""
+    """A Metadata that ends before the Produce ahead of it is sent after it. All later ones had no response."""
     made = []
     for number, took_s in enumerate((0.5, 0.1, 0.1), start=1):
         request = by_name("Fetch", 9)
