@@ -3,6 +3,9 @@
 Versions 0 to 10. v1 may have a commit time per partition, v2 to v4 a retention, v10 has topic ids; v0 is stored in
 ZooKeeper (`zookeeper_offsets`). A missing partition, or one with too long metadata, has its own error. Any other error
 concerns the group and is set for each partition, because the response has no other field for it.
+
+The offset of a partition that a merge has removed is stored: it stays valid if its index is used again (R14). Kafka's
+client commits all its positions before it joins again, and repeats that for its whole poll interval if one is refused.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ def refusal(ctx: RequestContext, topic: OffsetCommitRequestTopic, index: int) ->
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if ctx.services.metadata.partition(topic.name, index) is None:
+    known = ctx.services.metadata.topic(topic.name)
+    if known is None or not known.has_had(index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
 

@@ -3,6 +3,7 @@
 Versions 0 to 5. From v3 the producer sends its member id and generation, and is fenced by them; from v5 the broker adds
 the offsets to the transaction. A missing or unauthorized partition has its own error. An error of the group or the
 transaction is set for all others, also for those with too long metadata. v0 and v1 lack COORDINATOR_LOAD_IN_PROGRESS.
+Offsets of removed partitions are accepted (`offset_commit`).
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def check_partition(ctx: RequestContext, topic: str, partition: TxnOffsetCommitR
     """Return the error of one partition; NONE if its offset can be committed."""
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if ctx.services.metadata.partition(topic, partition.partition_index) is None:
+    known = ctx.services.metadata.topic(topic)
+    if known is None or not known.has_had(partition.partition_index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(partition.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE

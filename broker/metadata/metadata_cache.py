@@ -94,6 +94,10 @@ class TopicImage:
     reported: Mapping[int, PartitionImage] = field(default_factory=dict, repr=False)
     """The partitions as the controller sent them; `partitions` holds what clients may see of them (R12)."""
 
+    def has_had(self, index: int) -> bool:
+        """Return whether the topic has or had this partition. A removed index may be used again; it continues (R14)."""
+        return index in self.partitions or 0 <= index < max((count for _, count in self.history), default=0)
+
 
 @value
 class ClusterImage:
