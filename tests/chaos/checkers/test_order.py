@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch.chaos.checkers.order import CHECKERS
-from anabranch.chaos.history import Died, Seen
+from anabranch.chaos.history import Callback, Died, Seen
 from anabranch.chaos.resize_events import Retired
 from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split, twice
 
@@ -92,6 +92,12 @@ def _(s: Story, only_read: bool) -> None:  # its other records were deleted with
     s.history.resizes.retired.append(Retired(s.history.tick(), P, 1, 2, 1, True, {}))
     s.delete(2, only_read=only_read)
     split(s, flush=False)
+
+
+@case.pair("B12 callbacks", "revoked", "lost")
+def _(s: Story, kind: str) -> None:  # the group went on without it, and the partition was removed meanwhile
+    split(s, flush=False)
+    s.history.callbacks.append(Callback(s.history.tick(), "r", kind, (P,)))
 
 
 @case("B13 log-order")
