@@ -62,19 +62,28 @@ class OffsetResets:
         self._clock_ms = clock_ms
 
     async def find(
-        self, network: Network, partitions: Sequence[TopicPartition], resumed: Collection[str]
+        self,
+        network: Network,
+        partitions: Sequence[TopicPartition],
+        resumed: Collection[str],
+        *,
+        timeout_ms: float | None = None,
     ) -> dict[TopicPartition, int]:
         """Return the starting offset of each partition whose leader answers. `resumed`: topics with offsets of the
         group.
 
-        A partition without a leader, or removed since, is left out: it must not delay the others.
+        A partition without a leader, or removed since, is left out: it must not delay the others. Failed attempts are
+        repeated for up to `timeout_ms`, by default for the client's request timeout.
         """
         led = [partition for partition in partitions if network.metadata.leader(*partition) != NO_LEADER]
         if len(led) < len(partitions):
             network.request_refresh()
         queries = [(partition, self._timestamp(network, partition, resumed)) for partition in led]
         answers = await asyncio.gather(
-            *(network.retry(functools.partial(self._ask, network, partition, at)) for partition, at in queries)
+            *(
+                network.retry(functools.partial(self._ask, network, partition, at), timeout_ms=timeout_ms)
+                for partition, at in queries
+            )
         )
         return {partition: one.offset for partition, one in zip(led, answers, strict=True) if one is not None}
 

@@ -181,6 +181,9 @@ class PollLoop:
             self._gatekeeper.refresh()
             if taken:
                 return taken
+            if self._loop.time() >= deadline:
+                await asyncio.sleep(0)  # let other tasks run, even if there is always news
+                return None
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._wakeup.wait()
@@ -228,7 +231,8 @@ class PollLoop:
                     self._ask_again()
                 self._fetcher.poke()
             case FindResetPositions():
-                await self._starting.reset()
+                if not await self._starting.reset():
+                    self._ask_again()
             case Join() | JoinInBackground() | AdoptAssignment():
                 await self._join(step)
         if done:

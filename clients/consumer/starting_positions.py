@@ -6,13 +6,16 @@ The group's committed offset, otherwise the reset policy's (`offset_lookup`), wi
     R10   a position that comes from the reset policy is committed at once, because others may wait for just that;
           and only in the assignment that it was found for: later it would take back what others have committed
 
-The results go to `ConsumerCore`, which ignores those that it no longer needs.
+The results go to `ConsumerCore`, which ignores those that it no longer needs. What a node that does not answer was
+asked for is looked up again later, and partitions of other leaders are read meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from anabranch.clients.consumer.classic_group_membership import NO_GENERATION
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
@@ -20,9 +23,13 @@ from anabranch.clients.consumer.core import ConsumerCore
 from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.progress import UNKNOWN
 from anabranch.clients.network import Network
+from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
+
+ROUND_MS: Final = 1000
+"""How long failed lookups are repeated before records of other partitions are delivered again."""
 
 
 class StartingPositions:
@@ -37,26 +44,61 @@ class StartingPositions:
         self._resets = resets
 
     async def find(self) -> bool:
-        """Look up every unknown position; return False if a transactional commit is pending: then try again.
+        """Look up every unknown position; return False if a transactional commit is pending, or a node did not answer:
+        then try again.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE if there is no offset and the policy is "none".
         """
+        try:
+            return await self._find()
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            if not _is_temporary(error):
+                raise
+            log.warning("starting offsets are not known yet: %s", error)
+            return False
+
+    async def _find(self) -> bool:
         todo = [progress.partition for progress in self._core.assignment if progress.position == UNKNOWN]
         committed = await self._session.fetch_committed(todo) if self._session is not None else {}
         self._core.begin_at_commits(committed)
         fresh = [one for one in todo if committed.get(one, UNKNOWN) == UNKNOWN]
         if self._session is not None:
             fresh = [one for one in fresh if one in committed]  # otherwise a transactional commit is pending
-        starts = await self._resets.find(self._network, fresh, await self._read_until(fresh, committed))
+        starts, complete = await self._by_policy(fresh, await self._read_until(fresh, committed))
         log.debug("committed offsets: %s; by auto_offset_reset: %s", committed, starts)
         self._core.begin_at(starts)
         self._core.starts_looked_up(todo)
-        return self._session is None or len(committed) == len(todo)
+        return complete and (self._session is None or len(committed) == len(todo))
 
-    async def reset(self) -> None:
-        """Reset positions that are out of range, once everything fetched before is delivered."""
+    async def reset(self) -> bool:
+        """Reset positions that are out of range, once everything fetched before is delivered.
+
+        Returns False if a leader did not answer: then try again.
+        """
         lost = [progress.partition for progress in self._core.assignment if progress.must_reset]
-        self._core.reset_at(await self._resets.find(self._network, lost, set()))
+        offsets, complete = await self._by_policy(lost, set())
+        self._core.reset_at(offsets)
+        return complete
+
+    async def _by_policy(
+        self, partitions: Sequence[TopicPartition], resumed: Collection[str]
+    ) -> tuple[dict[TopicPartition, int], bool]:
+        """Return the reset policy's offsets of the partitions whose leaders answer, and whether no leader failed to."""
+        answers = await asyncio.gather(
+            *(self._resets.find(self._network, [one], resumed, timeout_ms=ROUND_MS) for one in partitions),
+            return_exceptions=True,
+        )
+        found: dict[TopicPartition, int] = {}
+        complete = True
+        for partition, answer in zip(partitions, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                found |= answer
+            elif _is_temporary(answer):
+                complete = False
+                log.warning("%s: no starting offset yet: %s", partition, answer)
+            else:
+                raise answer
+        return found, complete
 
     async def _read_until(self, fresh: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[str]:
         """Return the topics of `fresh` that this group, or this consumer, has been reading (R20)."""
@@ -75,3 +117,9 @@ class StartingPositions:
         of_others = await self._session.fetch_committed(others)
         read = {partition.topic for partition, offset in of_others.items() if offset != UNKNOWN}
         return known | read | {partition.topic for partition in others if partition not in of_others}
+
+
+def _is_temporary(error: BaseException) -> bool:
+    if isinstance(error, KafkaError):
+        return error.code.retriable
+    return isinstance(error, ConnectionError | TimeoutError)

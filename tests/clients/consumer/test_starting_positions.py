@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from anabranch.clients.consumer.starting_positions import StartingPositions
 from anabranch.clients.network import Network, make_rng
 from anabranch.cluster.in_process import Cluster
 from anabranch.controller.settings import ControllerSettings
+from anabranch.protocol.apis.list_offsets import ListOffsetsRequest
+from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import TOPIC, History, cluster_and_admin, make_topic, readers, resize, send
 
@@ -132,6 +135,42 @@ async def test_r19_member_waits_for_metadata_of_its_leader(rule: bool, monkeypat
                 network._apply = apply  # type: ignore[method-assign]
                 await history.until(lambda: len(history.distinct) == 40)
                 history.judge((await admin.describe_topic(TOPIC)).lineage, 40)  # type: ignore[arg-type]
+
+
+def asks_for_second_partition(request: Any) -> bool:
+    return isinstance(request, ListOffsetsRequest) and "partition_index=1" in str(request)
+
+
+def asks_for_commits(request: Any) -> bool:
+    return isinstance(request, OffsetFetchRequest)
+
+
+@pytest.mark.parametrize(("is_lost", "meanwhile"), [(asks_for_second_partition, {0}), (asks_for_commits, set[int]())])
+async def test_node_that_does_not_answer_is_asked_again_while_others_are_read(
+    is_lost: Callable[[Any], bool], meanwhile: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 2)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            Consumer(TOPIC, request_timeout_ms=1000, **settings(cluster, auto_offset_reset="earliest")) as consumer,
+        ):
+            await send(producer, admin, 20)
+            call, lost = consumer._network.call, list[str]()
+
+            async def cut_off(node_id: int, request: Any, **more: Any) -> Any:
+                if is_lost(request):
+                    lost.append(str(request))
+                    raise ConnectionRefusedError("the node is not reachable")
+                return await call(node_id, request, **more)
+
+            monkeypatch.setattr(consumer._network, "call", cut_off)
+            read: set[int] = set()
+            while len(lost) < 3 or read != meanwhile:
+                read |= {one.partition for one in await consumer.getmany(timeout_ms=100)}
+            monkeypatch.undo()
+            while read != {0, 1}:
+                read |= {one.partition for one in await consumer.getmany(timeout_ms=100)}
 
 
 async def test_partition_removed_during_start_lookup_is_left_out(
