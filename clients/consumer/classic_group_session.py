@@ -33,6 +33,7 @@ from anabranch.clients.network import GROUP, JOIN, POSITIONS, Network
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionResponse
 from anabranch.protocol.apis.offset_commit import OffsetCommitResponse
 from anabranch.protocol.apis.offset_fetch import OffsetFetchResponse
+from anabranch.protocol.apis.sync_group import SyncGroupRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -75,6 +76,7 @@ class ClassicGroupSession:
         self._clock_s = elapsed_clock()
         self._worked_at_s = self._clock_s()
         self._is_polling = False
+        self._is_assigning = False
         self._left = False
         self.commits = 0
         """Number of commits that the group has accepted."""
@@ -149,15 +151,11 @@ class ClassicGroupSession:
         if membership.on_join_response(response) is not HeartbeatOutcome.PROCEED:
             return None
         self.membership.lease.renew(sent_at_s)
-        topics = await self._topics_of_the_group() if membership.is_leader else {}
-        if membership.assigns:
-            assignment = membership.assignor.assign(self._network.metadata, membership.members)
-            if inspect.isawaitable(assignment):
-                assignment = await assignment
-            generations = {name: topic.generation for name, topic in topics.items() if topic.ordered}
-            request = membership.sync_request(assignment, generations)
-        else:
-            request = membership.sync_request()
+        self._is_assigning = True
+        try:
+            topics, request = await self._assign()
+        finally:
+            self._is_assigning = False
         sent_at_s = self._clock_s()
         response = await self._call(request, _top_level, parked=True, channel=channel)
         fate, assigned = membership.on_sync_response(response)
@@ -168,6 +166,21 @@ class ClassicGroupSession:
         if not membership.assigns:
             return assigned  # made from older metadata, perhaps
         return replace(assigned, shapes={name: topic_shape(topic) for name, topic in topics.items()})
+
+    async def _assign(self) -> tuple[dict[str, Topic], SyncGroupRequest]:
+        """Return the topics of the group, as its leader, and the request with the assignment, if this member assigns.
+
+        An assignor has the rebalance timeout. Heartbeats go on, because the session may be shorter.
+        """
+        membership = self.membership
+        topics = await self._topics_of_the_group() if membership.is_leader else {}
+        if not membership.assigns:
+            return topics, membership.sync_request()
+        assignment = membership.assignor.assign(self._network.metadata, membership.members)
+        if inspect.isawaitable(assignment):
+            assignment = await assignment
+        generations = {name: topic.generation for name, topic in topics.items() if topic.ordered}
+        return topics, membership.sync_request(assignment, generations)
 
     async def leave(self) -> None:
         """Stop the heartbeats and leave the group; an unreachable coordinator notices by the session timeout.
@@ -313,7 +326,8 @@ class ClassicGroupSession:
                     await self._beat_now.wait()
             self._beat_now.clear()
             joining = self.membership.state in (State.JOINING, State.SYNCING)
-            if self.membership.is_outside or (joining and not self.membership.cooperative):
+            parked = joining and not self.membership.cooperative and not self._is_assigning
+            if self.membership.is_outside or parked:
                 continue  # an eager member has no partitions meanwhile, and its join occupies the connection
             idle_s = 0 if self._is_polling else self._clock_s() - self._worked_at_s
             if not joining and idle_s > self._rebalance_timeout_ms / 1000:

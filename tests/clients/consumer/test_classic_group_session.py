@@ -6,18 +6,22 @@ Against a real cluster; where a test needs it, what the coordinator thinks of a 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from anabranch import Consumer, Producer, TopicPartition
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.clients import group_offsets
 from anabranch.clients.consumer.classic_group_membership import State
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
-from anabranch.clients.metadata import NO_LEADER
+from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment, MemberView, PartitionAssignor
+from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.replication.replica_cluster import until
 from tests.clients.consumer.groups import (
     GROUP,
     TOPIC,
@@ -251,6 +255,34 @@ async def test_static_member_that_a_poll_of_positions_calls_unknown_does_not_rep
                         await first.getmany(timeout_ms=10)
                 assert fenced.value.code is ErrorCode.FENCED_INSTANCE_ID
                 await successor.check_membership()
+
+
+class Deliberate(PartitionAssignor):
+    """An eager assignor that waits until the coordinator has extended its member's session twice."""
+
+    name = "deliberate"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> Mapping[str, MemberAssignment]:
+        group = self._cluster.nodes[1].services.groups.group(GROUP)
+        assert isinstance(group, ClassicGroup)
+        (member,) = group.members
+        for _ in range(2):
+            before = member.session_deadline_ms
+            await until(lambda before=before: member.session_deadline_ms != before)  # type: ignore[misc]
+        return {one.member_id: MemberAssignment((WHERE,)) for one in members}
+
+
+async def test_eager_leader_sends_heartbeats_while_its_assignor_waits() -> None:
+    """It has the rebalance timeout to assign, not only its session."""
+    async with cluster_and_admin(brokers=1, timeout_s=20) as (cluster, admin):
+        await make_topic(admin, 1)
+        async with consumer_of(cluster, partition_assignment_strategy=[Deliberate(cluster)]) as consumer:
+            while not consumer.assignment():
+                await consumer.getmany(timeout_ms=1000)
+            assert session_of(consumer).membership.generation == 1
 
 
 async def test_heartbeat_response_from_before_rebalance_is_ignored() -> None:
