@@ -87,7 +87,11 @@ class ConsumerRuntime:
                 await self._audit.start()
             await self._choose_protocol()
         except BaseException:
-            await self._network.close()
+            try:
+                if self._audit is not None:
+                    await self._audit.stop()
+            finally:
+                await self._network.close()
             raise
         self._wire()
         self._started = True

@@ -16,6 +16,7 @@ from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol import audit
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
 from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic, send, throw_out
 from tests.secured.certificates import plain_users
@@ -127,6 +128,22 @@ async def test_full_event_buffer_is_sent_at_once(monkeypatch: pytest.MonkeyPatch
         await writer.make_room()
         assert writer._runs.waiting == 0
         await writer.stop()
+
+
+async def test_consumer_that_cannot_start_leaves_no_audit_running() -> None:
+    async with cluster_and_admin(brokers=1, offsets_topic_replication_factor="3") as (cluster, _):
+        consumer = Consumer(
+            TOPIC,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="g",
+            group_protocol="consumer",
+            request_timeout_ms=100,
+            audit="deliveries",
+        )
+        with pytest.raises(KafkaError) as refused:
+            await consumer.start()
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "delivery audit" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
 async def test_events_cover_only_records_that_member_received(monkeypatch: pytest.MonkeyPatch) -> None:
