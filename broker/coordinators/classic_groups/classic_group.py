@@ -53,8 +53,8 @@ class ClassicGroup:
     protocol: str | None = None
     """The assignor that the members of this generation chose, such as "range"."""
     members: Members = field(default_factory=Members)
-    subscriptions: tuple[bytes, ...] = ()
-    """The subscriptions of this generation's members under its protocol."""
+    subscriptions: tuple[bytes, ...] | None = None
+    """The subscriptions of this generation's members under its protocol; None before the first generation."""
     withheld: frozenset[tuple[str, int]] = frozenset()
     """Partitions of the current assignment that stock members were not given because their gates are closed."""
     join_phase: JoinPhase = field(default_factory=JoinPhase)
@@ -86,7 +86,7 @@ class ClassicGroup:
         if len(group.members):
             group.state, group.protocol = STABLE, value.protocol
             group.members.leader_id = value.leader if value.leader in group.members.by_id else group.members.leader_id
-            group.subscriptions = tuple(member.metadata(value.protocol) for member in group.members)
+        group.subscriptions = tuple(member.metadata(value.protocol) for member in group.members)
         return group
 
     # --- queries -------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class ClassicGroup:
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """Return the topics that the generation consumes; None if they are unknown."""
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.subscriptions is None:
             return None
         try:
             return frozenset(topic for one in self.subscriptions for topic in decode_subscription(one).topics)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from anabranch.broker.coordinators.classic_groups.group_state import EMPTY
+from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, PREPARING
 from anabranch.broker.coordinators.groups.group_offsets import utf16_length
 from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
 from anabranch.clients.connection import Connection
@@ -70,6 +72,22 @@ async def test_offsets_of_an_empty_group_are_deleted() -> None:
         assert committed(world) == {(TOPIC, 1)}
         await world.coordinate(2)
         assert committed(world, broker_id=2) == {(TOPIC, 1)}, "the tombstone was replicated"
+        await connection.close()
+
+
+async def test_offsets_are_not_deleted_before_it_is_known_what_a_new_group_reads() -> None:
+    """Its first join phase lasts for the initial delay: as in Kafka, every topic counts as subscribed meanwhile."""
+    async with group_world(group_initial_rebalance_delay_ms=60_000) as world:
+        connection, other = await world[1].connect(), await world[1].connect()
+        await connection.call(commit_request({0: 1}))
+        joining = asyncio.ensure_future(other.call(join_request(), version=3))
+        await until(lambda: world.groups(1).table.slots["g"].group.state is PREPARING)
+        response = await connection.call(delete_request(0))
+        assert response.error_code == 0 and errors_in(response) == {0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+        assert committed(world) == {(TOPIC, 0)}
+        await other.close()
+        with pytest.raises(ConnectionError):
+            await joining
         await connection.close()
 
 
