@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from anabranch.broker.coordinators.groups.group_offsets import utf16_length
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
@@ -106,7 +107,7 @@ def check_partition(ctx: RequestContext, topic: str, partition: TxnOffsetCommitR
     known = ctx.services.metadata.topic(topic)
     if known is None or not known.has_had(partition.partition_index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(partition.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
+    if utf16_length(partition.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 

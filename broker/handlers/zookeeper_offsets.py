@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch.broker.coordinators.groups.group_offsets import utf16_length
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import NodeExists, NoNode, ZkError
@@ -30,7 +31,7 @@ async def commit(
     ctx: RequestContext, group: str, topic: str, index: int, partition: OffsetCommitRequestPartition
 ) -> ErrorCode:
     """Write one offset; return its error code."""
-    if len(partition.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
+    if utf16_length(partition.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     if not _is_path(group):
         return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -51,6 +51,7 @@ async def test_invalid_commit_is_refused() -> None:
         assert (await fetch(cluster, index=9))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await commit(cluster, 1, metadata="x" * 4096) == ErrorCode.NONE
         assert await commit(cluster, 1, metadata="x" * 4097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+        assert await commit(cluster, 1, metadata="\N{GRINNING FACE}" * 2049) == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
 @pytest.mark.parametrize("group", ["", "a//b", "..", "a/../../brokers", "a/.", "nul\0"])

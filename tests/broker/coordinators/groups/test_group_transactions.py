@@ -181,6 +181,8 @@ async def test_partition_errors_are_individual_and_group_errors_apply_to_all() -
         long = "x" * 4097
         too_large = [unknown, ErrorCode.OFFSET_METADATA_TOO_LARGE]
         assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}, metadata=long))) == too_large
+        wide = "\N{GRINNING FACE}" * 2049  # Java counts it as two
+        assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}, metadata=wide))) == too_large
         assert len(coordinator.asked) == request_count
         refused = txn_commit_request({0: 1, 9: 1}, metadata=long, member=("who", 1))
         assert codes_of(await connection.call(refused)) == [unknown, ErrorCode.UNKNOWN_MEMBER_ID]
