@@ -76,7 +76,8 @@ class Offsets:
     _in_flight: dict[TopicPartition, int] = field(default_factory=dict)
     """Partition -> the number of commits that are being replicated."""
     _deleted_at: dict[TopicPartition, int] = field(default_factory=dict)
-    """Partition -> journal offset of its tombstone, so that an older commit that completes later is ignored."""
+    """Partition -> journal offset of a tombstone that overtook a commit: an older one that completes later is
+    ignored."""
 
     def commit(self, partition: TopicPartition, value: CommittedOffset) -> bool:
         """Apply a commit unless a later record was applied; return whether it was applied."""
@@ -98,7 +99,8 @@ class Offsets:
         current = self.committed.get(partition)
         if current is None or current.journal_offset <= journal_offset:
             self.committed.pop(partition, None)
-            self._deleted_at[partition] = max(journal_offset, self._deleted_at.get(partition, -1))
+            if partition in self._in_flight:
+                self._deleted_at[partition] = max(journal_offset, self._deleted_at.get(partition, -1))
 
     def stage(self, producer_id: int, partition: TopicPartition, value: CommittedOffset) -> None:
         """Stage an offset of an open transaction; the last record of a partition wins."""

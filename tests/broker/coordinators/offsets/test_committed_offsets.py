@@ -65,6 +65,7 @@ def test_replay_equals_the_live_map(script: list[Any], seed: int) -> None:
                 written = None if kind == "delete" else value(second, next_offset)
                 builder.append(*record_of(partition, written), timestamp_ms=0)
                 completions.append((partition, written, next_offset))
+                live.begin([] if written is None else [partition])
                 next_offset += 1
             journal += builder.build(base_offset=base_offset)
     random.Random(seed).shuffle(completions)
@@ -72,6 +73,7 @@ def test_replay_equals_the_live_map(script: list[Any], seed: int) -> None:
         if written is None:
             live.delete(partition, place)
         else:
+            live.end([partition])
             live.commit(partition, written)
     replay = Replay()
     for entry in entries_of(journal):
@@ -92,9 +94,23 @@ def test_older_journal_offset_does_not_override_a_newer_commit() -> None:
     assert offsets.offset_of(P0) == 20
     offsets.delete(P0, 1)
     assert offsets.offset_of(P0) == 20
+    offsets.begin([P0])
     offsets.delete(P0, 4)
+    offsets.end([P0])
     assert not offsets.commit(P0, value(30, 3)) and offsets.offset_of(P0) == -1
     assert offsets.commit(P0, value(40, 5))
+
+
+def test_nothing_is_kept_of_deleted_offsets() -> None:
+    """A group may read topics that live for a day, for years."""
+    offsets = Offsets()
+    for place in range(0, 20, 2):
+        topic = (f"of-{place}", 0)
+        offsets.begin([topic])
+        offsets.end([topic])
+        offsets.commit(topic, value(1, place))
+        offsets.delete(topic, place + 1)
+    assert offsets == Offsets()
 
 
 def test_ended_transaction_applies_or_drops_its_offsets() -> None:
