@@ -70,7 +70,7 @@ class ClassicGroupRequests:
         if not given and group.state is STABLE:
             given = [member.assignment for member in group.members if member.member_id == request.member_id]
         names = sorted({name for one in given for name, _ in assigned_partitions(one)})
-        await self._gates.prepare(slot, names)
+        await self._gates.prepare_for_member(slot, names)
         return self._gates.assignable(slot, names)
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:

@@ -97,11 +97,11 @@ class ConsumerGroupRequests:
             request.member_id = str(uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4))
         joins = request.member_epoch == JOIN_EPOCH
         slot = self._runtime.table.find_for_member(request.group_id, joins=joins)
-        if names := self._names_to_look_at(slot, request):
-            await self._gates.prepare(slot, names)
-            slot = self._runtime.table.find_for_member(request.group_id, joins=joins)
-        gated = _needs_gates(slot, request.member_id, holds_gates=request.holds_gates)
         try:
+            if names := self._names_to_look_at(slot, request):
+                await self._gates.prepare_for_member(slot, names)
+                slot = self._runtime.table.find_for_member(request.group_id, joins=joins)
+            gated = _needs_gates(slot, request.member_id, holds_gates=request.holds_gates)
             made = self._group_for(slot, joins, limits)
             decision = heartbeat.heartbeat(
                 made.group,
@@ -167,7 +167,7 @@ class ConsumerGroupRequests:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
         if isinstance(event, Join):
             names = classic_members.subscription_of(classic_members.protocols_of(event)).topics
-            await self._gates.prepare(slot, group.subscribed_topics() | frozenset(names))
+            await self._gates.prepare_for_member(slot, group.subscribed_topics() | frozenset(names))
             if slot.group is not group:
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the group's type has changed")
         limits, now_ms = self._limits(slot.group_id), self._runtime.clock_ms()

@@ -31,7 +31,7 @@ from anabranch.broker.coordinators.gates.stock_members import any_holds_gates
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from anabranch.protocol.consumer_protocol import assigned_partitions
-from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.order_gates import UNKNOWN
 
 if TYPE_CHECKING:
@@ -107,6 +107,16 @@ class GroupGates:
                 except TimeoutError:
                     log.info("%s: assigning before all key epoch ends of %s are known", slot.group_id, name)
             await self._take_note(slot, topic)
+
+    async def prepare_for_member(self, slot: GroupEntry, names: Iterable[str]) -> None:
+        """Prepare an assignment for a member's request. Raises COORDINATOR_NOT_AVAILABLE if ZooKeeper does not answer.
+
+        Members retry after that; stock members end after an error that Kafka's coordinators do not send.
+        """
+        try:
+            await self.prepare(slot, names)
+        except (ConnectionLoss, SessionExpired) as error:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"ZooKeeper has not answered ({error})") from error
 
     async def _topic(self, name: str) -> GatedTopic | None:
         """Return a gated topic with the newest metadata; None if this broker holds no gates for it."""

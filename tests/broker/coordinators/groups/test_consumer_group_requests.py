@@ -16,6 +16,7 @@ from anabranch.broker.coordinators.consumer_groups.consumer_group import Consume
 from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
 from anabranch.clients.connection import Connection
+from anabranch.controller.zk.session import ConnectionLoss
 from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
@@ -183,6 +184,24 @@ async def test_change_refused_by_the_log_is_not_applied(monkeypatch: pytest.Monk
         finally:
             monkeypatch.undo()
         assert (await connection.call(beat("b"))).member_epoch == 2
+
+
+async def without_zookeeper(slot: object, names: object) -> None:
+    raise ConnectionLoss("it does not answer")
+
+
+async def test_member_retries_while_zookeeper_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with wired() as wire:
+        groups, connection = wire.world.groups(1), await wire.connect()
+        monkeypatch.setattr(groups.gates, "prepare", without_zookeeper)
+        refused = await connection.call(beat("a"))
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert groups.groups() == [], "a refused join leaves no group behind"
+        joined = await connection.call(join_request(), version=3)
+        synced = await connection.call(sync_request(joined.member_id, joined.generation_id))
+        assert synced.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        monkeypatch.undo()
+        assert (await connection.call(sync_request(joined.member_id, joined.generation_id))).error_code == 0
 
 
 async def test_member_with_expired_session_is_removed() -> None:
