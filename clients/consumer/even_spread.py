@@ -9,6 +9,7 @@ The counts of members with the same subscription differ by one at most.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 
@@ -47,6 +48,8 @@ class Spread:
         self._above = 0
         """The number of members with more than `_each`."""
         self._by_load: dict[str, list[tuple[int, str]]] = {}
+        self._ordered: dict[str, list[tuple[bool, TopicPartition]]] = {}
+        """The members' partitions in the order in which they move, once all are placed."""
 
     def run(self, owners: Mapping[TopicPartition, str], relatives: Relatives) -> list[tuple[TopicPartition, str]]:
         """Return (partition, member) for every partition that a member subscribes to."""
@@ -111,13 +114,26 @@ class Spread:
         for load, member_id in loads:
             if load - loads[-1][0] < 2:
                 return False
-            # Newly placed partitions move first.
-            for partition in sorted(self._held[member_id], key=lambda one: (self._held[member_id][one], one)):
-                takers = [
-                    (n, taker) for n, taker in loads if n <= load - 2 and partition.topic in self._subscriptions[taker]
-                ]
-                if takers:
-                    del self._held[member_id][partition]
-                    self._held[min(takers)[1]][partition] = False
+            takers: dict[str, str | None] = {}
+            ordered = self._in_order(member_id)
+            for place, (_, partition) in enumerate(ordered):
+                if partition.topic not in takers:
+                    takers[partition.topic] = self._taker(partition.topic, load, loads)
+                taker = takers[partition.topic]
+                if taker is not None:
+                    del ordered[place], self._held[member_id][partition]
+                    bisect.insort(self._in_order(taker), (False, partition))
+                    self._held[taker][partition] = False
                     return True
         return False
+
+    def _in_order(self, member_id: str) -> list[tuple[bool, TopicPartition]]:
+        """Return a member's partitions in the order in which they move: newly placed ones first."""
+        if member_id not in self._ordered:
+            self._ordered[member_id] = sorted((had, one) for one, had in self._held[member_id].items())
+        return self._ordered[member_id]
+
+    def _taker(self, topic: str, load: int, loads: Sequence[tuple[int, str]]) -> str | None:
+        """Return the least loaded subscriber of a topic that has two partitions fewer than `load`, if any."""
+        found = [(n, one) for n, one in loads if n <= load - 2 and topic in self._subscriptions[one]]
+        return min(found)[1] if found else None

@@ -119,3 +119,24 @@ def test_members_joining_one_owner_are_balanced_at_once() -> None:
     assert {len(partitions) for partitions in found.values()} == {20}
     sizes = [len(spread(members[:count], todo)["m000"]) for count in (1, 2, 10)]
     assert all(after < before for before, after in pairwise(sizes))
+
+
+class Counted(TopicPartition):
+    """A partition that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: tuple[object, ...]) -> bool:
+        Counted.compared += 1
+        return tuple(self) < tuple(other)
+
+
+def test_many_partitions_of_one_member_move_without_sorting_them_for_each() -> None:
+    """The leader's loop waits for the assignor: its heartbeats would come too late."""
+    todo = [Counted("t", index) for index in range(400)] + [Counted("u", index) for index in range(4)]
+    members = [MemberView("a", ("t", "u"), tuple(todo), generation=1)]
+    members += [MemberView(name, ("t",)) for name in "bcde"]
+    Counted.compared = 0
+    found = spread(members, list(todo))
+    assert sorted(map(len, found.values())) == [80, 81, 81, 81, 81]
+    assert Counted.compared < 20 * len(todo), "not the square of their number"
