@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from anabranch.clients.consumer.classic_group_membership import Assigned, HeartbeatOutcome, State
-from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.clients.consumer.classic_group_session import RETRY_BACKOFF_S, ClassicGroupSession
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.network import Network
 from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -100,6 +100,7 @@ class ConsumerGroupSession(ClassicGroupSession):
             await self._network.refresh()
             names = {topic_id: name for name, topic_id in self._ids().items()}
             if any(row.topic_id not in names for row in rows):
+                await asyncio.sleep(RETRY_BACKOFF_S)
                 self.membership.expire()
         return tuple(
             TopicPartition(names[row.topic_id], index)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
 from anabranch import Admin, Cluster, Consumer, Producer, TopicPartition
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.clients.consumer.classic_group_session import RETRY_BACKOFF_S
 from anabranch.clients.consumer.consumer_group_membership import JOINING, STATIC_LEAVE, ConsumerGroupMembership
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -215,6 +216,28 @@ async def test_static_member_is_not_refused_for_its_own_instance_id(lost: str, m
         reading.follow(a)
         await until(lambda: epochs.count(JOINING) > 2)
         await until(lambda: share(a))
+
+
+async def test_member_pauses_while_metadata_lacks_an_assigned_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has just started does not know the topic; the coordinator does."""
+    async with cluster() as running, consumer(running) as a:
+        membership, joins = a._core.membership, list[object]()
+        assert a._session is not None and isinstance(membership, ConsumerGroupMembership)
+        full_request = membership.full_request
+
+        def counted(ids: Mapping[str, bytes]) -> ConsumerGroupHeartbeatRequest:
+            joins.append(ids)
+            return full_request(ids)
+
+        monkeypatch.setattr(membership, "full_request", counted)
+        monkeypatch.setattr(a._session, "_ids", dict)
+        while not joins:
+            await a.getmany(timeout_ms=100)
+        await a.getmany(timeout_ms=1000)
+        assert len(joins) <= 2 + 1.5 / RETRY_BACKOFF_S, "one after the other without a pause are hundreds"
+        monkeypatch.undo()
+        while not share(a):
+            await a.getmany(timeout_ms=100)
 
 
 async def test_restarted_static_member_keeps_its_assignment() -> None:
