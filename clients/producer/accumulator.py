@@ -337,12 +337,16 @@ class Accumulator:
             self._settle(topic)
 
     def abandon(self, error: Exception) -> None:
-        """Fail all remaining records: the producer ends."""
+        """Fail all remaining records: the producer ends. A transaction with some of them can only be aborted."""
+        known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         for topic in self.topics.values():
             returned, topic.returned = topic.returned, []
+            if returned:
+                self._missing(topic, [record for record, _ in returned], known)
             self._fail([record for record, _ in returned], error)
             for queue in topic.queues.values():
                 for batch in [*queue.unresolved, *queue.waiting]:
+                    self._missing(topic, batch.records, known)
                     batch.fail(error)
                     self._account(batch.records)
                 queue.unresolved.clear()

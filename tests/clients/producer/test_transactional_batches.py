@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer import switch
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.queues import Batch
 from anabranch.clients.producer.transaction_errors import AbortableError, Step, TransactionAborted
@@ -109,6 +110,27 @@ def test_abort_drops_unsent_records_and_waits_for_sent_ones() -> None:
     assert bench.ask() == [Step.END]
     assert bench.coordinator.ended == [False]
     assert bench.transactions.identity == (7, 0)
+
+
+@pytest.mark.parametrize("place", ["waiting", "unresolved", "returned"])
+def test_records_of_an_ending_sender_are_not_left_out_of_a_commit(place: str) -> None:
+    """A bug in one batch, say: the task of the transactions still runs, and has nothing to wait for any more."""
+    bench = Bench()
+    receipt = bench.send()
+    if place == "unresolved":
+        bench.sent()
+    elif place == "returned":
+        topic = bench.accumulator.topic("t")
+        topic.queue(0).fence = 1
+        switch.withdraw(topic.queue(0))
+    bench.transactions.commit()
+    bench.accumulator.abandon(ValueError("a bug"))
+    assert isinstance(receipt.error, ValueError)
+    assert bench.ask() == []
+    assert isinstance(bench.transactions.failure, AbortableError)
+    assert "a bug" in str(bench.transactions.failure)
+    bench.abort()
+    assert True not in bench.coordinator.ended
 
 
 def test_batch_lost_during_abort_is_not_sent_again() -> None:
