@@ -19,7 +19,7 @@ from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.network import GROUP, Network
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.sender import Sender
-from anabranch.clients.producer.transaction_calls import ADD_PARTITIONS_VERSION_MAX, TransactionCall
+from anabranch.clients.producer.transaction_calls import ADD_PARTITIONS_VERSION_MAX, TransactionCall, outcome
 from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, Step, Verdict
 from anabranch.clients.producer.transaction_manager import State, TransactionManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -55,6 +55,8 @@ class TransactionTask:
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._obstacle = ""
+        """Why the last request was not successful; empty if it was."""
 
     # calls of the application
 
@@ -148,11 +150,13 @@ class TransactionTask:
             response = await self._call(node_id, call)
         except (ConnectionError, TimeoutError) as error:
             log.debug("%s: %s", call.step.value, error)
+            self._obstacle = f"{call.step.value}: {error}"
             self._transactions.on_lost(call)
             self._network.forget_coordinator(call.key, key_type=call.key_type)
             return self._backoff_s()
         except KafkaError as error:
             if error.code.retriable:
+                self._obstacle = f"{call.step.value}: {error}"
                 return self._backoff_s()
             log.warning("%s: %s", call.step.value, error)
             self._transactions.on_refusal(call, error.code)
@@ -160,8 +164,10 @@ class TransactionTask:
         verdict = self._transactions.on_response(call, response)
         if verdict is Verdict.DONE:
             self._failures = 0
+            self._obstacle = ""
             return 0
-        log.debug("%s: %s", call.step.value, verdict.value)
+        self._obstacle = f"{call.step.value} was answered with {outcome(call.step, response)[0].name}"
+        log.debug("%s: %s", self._obstacle, verdict.value)
         if verdict is Verdict.MOVED:
             self._network.forget_coordinator(call.key, key_type=call.key_type)
         if verdict is Verdict.LATER and getattr(response, "error_code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -205,8 +211,13 @@ class TransactionTask:
                     self._waiting.append(turn)
                     await turn
         except TimeoutError:
-            text = f"{otherwise}: no answer within {self._max_block_ms} ms"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+            text = f"{otherwise} after {self._max_block_ms} ms"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{text}: {self._reason()}") from None
+
+    def _reason(self) -> str:
+        """Describe what a call has waited for."""
+        outstanding = self._accumulator.outstanding
+        return self._obstacle or (f"{outstanding} records are not stored yet" if outstanding else "no answer yet")
 
     def _notify(self) -> None:
         waiting, self._waiting = self._waiting, []

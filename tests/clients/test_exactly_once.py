@@ -239,6 +239,7 @@ async def test_timed_out_commit_may_be_repeated() -> None:
             with pytest.raises(KafkaError) as refused:
                 await producer.commit_transaction()
             assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+            assert "the outcome of the commit is unknown after 300 ms: EndTxn: " in str(refused.value)
             for node_id in (1, 2, 3):
                 await cluster.start_broker(node_id)
             while True:
@@ -261,3 +262,23 @@ async def test_stop_ends_pending_commit_of_another_task_without_cancelling_it() 
             await asyncio.sleep(0)
         with pytest.raises(KafkaError, match="the outcome of the commit is unknown: the producer was stopped"):
             await committing
+
+
+async def test_producer_that_cannot_start_says_what_its_coordinator_answered() -> None:
+    """The markers of its predecessor cannot be written: their partition has no leader."""
+    async with cluster_and_admin() as (cluster, admin):
+        await admin.create_topics([NewTopic(name="alone", assignments={0: [1]})])
+        first = await Producer(cluster.bootstrap_servers, transactional_id="id").start()
+        await first.begin_transaction()
+        await first.send_and_wait("alone", b"x")
+        await cluster.crash_broker(1)
+        second = Producer(cluster.bootstrap_servers, transactional_id="id", max_block_ms=1000)
+        reason = ""
+        while (
+            "InitProducerId was answered with CONCURRENT_TRANSACTIONS" not in reason
+        ):  # but lost connections, at first
+            with pytest.raises(KafkaError, match="no producer id after 1000 ms") as refused:
+                await second.start()
+            reason = str(refused.value)
+        await cluster.start_broker(1)
+        await first.stop()
