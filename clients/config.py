@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("linear", "modulo")
+INT32_MAX: Final = 2**31 - 1
+_IN_REQUESTS: Final = frozenset({"request_timeout_ms", "transaction_timeout_ms"})
+"""The settings of a producer that its requests carry, as numbers of 32 bits."""
 IN_FLIGHT_REQUESTS_MAX: Final = 5
 """Leaders remember a producer's last five batches: with more in flight a duplicate could go unnoticed."""
 
@@ -89,10 +92,12 @@ class ProducerConfig:
         if partitioner not in PARTITIONERS:
             raise ValueError(f"partitioner is one of {', '.join(PARTITIONERS)}, not {partitioner!r}")
         for name, value in rest.items():
-            if value < 0 or (
+            if not value >= 0 or (
                 value == 0 and name not in ("linger_ms", "audit", "refuse_below_min_insync_replicas", "max_block_ms")
             ):
                 raise ValueError(f"{name} must be positive, not {value}")
+            if name in _IN_REQUESTS and (not isinstance(value, int) or value > INT32_MAX):
+                raise ValueError(f"{name} is a whole number up to {INT32_MAX}, not {value}")
         return cls(
             acks=count,
             enable_idempotence=idempotent,

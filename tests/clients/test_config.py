@@ -50,6 +50,9 @@ def test_idempotence_follows_acks_unless_demanded() -> None:
         ({"partitioner": "random"}, "linear, modulo"),
         ({"linger_ms": -1}, "linger_ms must be positive"),
         ({"batch_bytes": 0}, "batch_bytes must be positive"),
+        ({"linger_ms": float("nan")}, "linger_ms must be positive"),
+        ({"request_timeout_ms": 1e4}, "request_timeout_ms is a whole number"),
+        ({"transaction_timeout_ms": 2**31}, "transaction_timeout_ms is a whole number"),
     ],
 )
 def test_invalid_producer_settings_are_refused(changes: dict[str, object], text: str) -> None:
