@@ -114,6 +114,7 @@ class PartitionLog:
         self.touched: Callable[[], None] = _unheard
         """Called after such a change, and after changes of other checkpointed offsets; set by `LogManager`."""
         self._clock_ms = now_ms  # the latest time that a caller passed; the creation time of a follower's segments
+        self.producers.begin(now_ms)
 
     @classmethod
     def open(
@@ -224,7 +225,7 @@ class PartitionLog:
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         first_offset = self.log_end_offset
         leader_fields = _LEADER_FIELDS.pack(first_offset, header.batch_length, leader_epoch)
-        self._clock_ms = now_ms
+        self._clock_ms = self.producers.now_ms = now_ms
         self._write(header, size_bytes, first_offset, leader_epoch, leader_fields, memoryview(records)[MAGIC_POSITION:])
         if header.producer_id >= 0:
             self.producers.note(header, first_offset, control)
@@ -469,6 +470,7 @@ class PartitionLog:
         self.segments.drop_all()
         self.epochs.clear()
         self.producers = ProducerStates()
+        self.producers.begin(self._clock_ms)
         start_lowered = offset < self.log_start_offset
         self.log_start_offset = self.log_end_offset = offset
         self.segments.add(offset, self._clock_ms, late=True)
@@ -490,6 +492,7 @@ class PartitionLog:
         aborted = self.producers.aborted
         offset, self.producers = newest_snapshot(self._files, self.directory, self.log_end_offset)
         replay(self.producers, self.segments, offset, aborted)
+        self.producers.begin(self._clock_ms)
         remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
 
     def increment_log_start_offset(self, offset: int) -> bool:
@@ -511,7 +514,7 @@ class PartitionLog:
 
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:
         """Delete segments below the high watermark by age and size; return their number. Raises OSError."""
-        self._clock_ms = now_ms
+        self._clock_ms = self.producers.now_ms = now_ms
         if not self.settings.deletes:
             return 0
         bound = self.log_end_offset if high_watermark is None else high_watermark

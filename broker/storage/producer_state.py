@@ -67,7 +67,15 @@ class Verification:
 class ProducerEntry:
     """The state of one producer id."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "producer_id", "transaction_start")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp_ms",
+        "producer_id",
+        "transaction_start",
+        "written_ms",
+    )
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -76,6 +84,8 @@ class ProducerEntry:
         self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_REMEMBERED)
         self.transaction_start = NO_OFFSET
         self.last_timestamp_ms = NO_TIMESTAMP
+        self.written_ms = NO_TIMESTAMP
+        """When this process appended its last batch, or opened the log."""
 
     def __repr__(self) -> str:
         return f"<producer {self.producer_id} epoch {self.epoch} last sequence {self.last_sequence}>"
@@ -89,7 +99,7 @@ class ProducerEntry:
 class ProducerStates:
     """The states of all producers of one log."""
 
-    __slots__ = ("_entries", "_open", "_unreplicated", "_verifications", "aborted")
+    __slots__ = ("_entries", "_open", "_unreplicated", "_verifications", "aborted", "now_ms")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
@@ -97,6 +107,8 @@ class ProducerStates:
         self._unreplicated: dict[int, int] = {}  # first offset of an ended transaction -> offset of its marker
         self._verifications: dict[int, Verification] = {}
         self.aborted: list[AbortedTransaction] = []
+        self.now_ms = NO_TIMESTAMP
+        """The latest time that the log was told."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -112,6 +124,12 @@ class ProducerStates:
             self._entries[entry.producer_id] = entry
         starts = ((one.transaction_start, one.producer_id) for one in self._entries.values())
         self._open = {start: producer_id for start, producer_id in sorted(starts) if start != NO_OFFSET}
+
+    def begin(self, now_ms: int) -> None:
+        """Count all producers as active now: the states were read from the log."""
+        self.now_ms = now_ms
+        for entry in self._entries.values():
+            entry.written_ms = now_ms
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         """Return the state of a producer, or None."""
@@ -267,10 +285,14 @@ class ProducerStates:
                 del self._unreplicated[start]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Remove producers without an open transaction that have not written for `expiration_ms`."""
+        """Remove producers without an open transaction that have not written for `expiration_ms`.
+
+        Unlike in Kafka, a producer that writes old records is not idle: without its state, a retry is stored twice.
+        """
         horizon_ms = now_ms - expiration_ms
         for entry in list(self._entries.values()):
-            if entry.transaction_start == NO_OFFSET and entry.last_timestamp_ms <= horizon_ms:
+            last_ms = max(entry.last_timestamp_ms, entry.written_ms)
+            if entry.transaction_start == NO_OFFSET and last_ms <= horizon_ms:
                 del self._entries[entry.producer_id]
         for producer_id in [
             one for one, verification in self._verifications.items() if verification.began_ms <= horizon_ms
@@ -285,6 +307,7 @@ class ProducerStates:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
         entry.last_timestamp_ms = max(entry.last_timestamp_ms, header.max_timestamp)
+        entry.written_ms = self.now_ms
         return entry
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import AppendInfo, LogSettings, PartitionLog
+from anabranch.broker.storage.log_settings import DAY_MS
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import check_crc, iter_batches, read_header
@@ -181,6 +182,27 @@ def test_search_by_time_works_with_unordered_timestamps() -> None:
 
 
 # --------------------------------------------------------------------------------------------- producers, transactions
+
+
+@pytest.mark.parametrize("how", ["leader", "follower", "restarted", "truncated"])
+def test_producer_of_old_records_expires_once_it_is_idle(files: Files, how: str) -> None:
+    """Its records may be older than `producer.id.expiration.ms`, as those of a migration are."""
+    old = batch(1, producer=(7, 0, 0), timestamp_ms=NOW_MS - 2 * DAY_MS)
+    log = opened(files)
+    if how == "follower":
+        log.append_as_follower(old)
+    else:
+        append(log, old)
+    if how == "truncated":
+        append(log, batch(1))
+        log.truncate_to(1)
+    elif how == "restarted":
+        log.close()
+        log = opened(files)
+    log.expire_producers(NOW_MS + DAY_MS - 1)
+    assert log.find_duplicate(old) is not None
+    log.expire_producers(NOW_MS + DAY_MS)
+    assert log.find_duplicate(old) is None
 
 
 def test_duplicates_get_their_original_append_info(files: Files) -> None:
