@@ -90,12 +90,10 @@ class Runner:
         try:
             if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
                 raise NoLongerController("/controller was lost before the tenure began")
+            deletions = await self._reader.deletions()  # first, so that each of these topics is read, too
             names = await self._reader.topic_names()
             taken_over = events.ControllerFailover(
-                await self._reader.brokers(),
-                await self._snapshots(names),
-                await self._reader.deletions(),
-                await self._reader.features(),
+                await self._reader.brokers(), await self._snapshots(names), deletions, await self._reader.features()
             )
             await self._decide(taken_over)
             self.loaded = True
@@ -203,18 +201,24 @@ class Runner:
             case "brokers":
                 return events.BrokersRead(await self._reader.brokers())
             case "topics":
-                names = frozenset(await self._reader.topic_names())
-                return events.TopicsRead(names, await self._snapshots(sorted(names - self.state.topics.keys())))
+                return await self._read_topics()
             case "topic":
                 topic = await self._reader.topic(read.name) if read.name in self.state.topics else None
                 return None if topic is None else events.TopicRead(topic)
             case "deletions":
-                return events.DeletionsRead(await self._reader.deletions())
+                deletions = await self._reader.deletions()
+                if not deletions <= self.state.topics.keys():  # a topic may be as new as its deletion
+                    await self._decide(await self._read_topics())
+                return events.DeletionsRead(deletions)
             case "controller":
                 if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
                     raise NoLongerController("/controller belongs to another node")
                 return None
         assert_never(read.what)
+
+    async def _read_topics(self) -> events.TopicsRead:
+        names = frozenset(await self._reader.topic_names())
+        return events.TopicsRead(names, await self._snapshots(sorted(names - self.state.topics.keys())))
 
     async def _snapshots(self, names: Iterable[str]) -> tuple[events.TopicSnapshot, ...]:
         """Read these topics, unless a state shows that this tenure is over; a watch will report that."""

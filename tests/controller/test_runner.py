@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
 import pytest
 
+from anabranch.controller import topic_admin
 from anabranch.controller.candidacy import NoLongerController
 from anabranch.controller.controller import Controller
+from anabranch.controller.events import TopicSnapshot
 from anabranch.controller.runner import Runner
-from anabranch.controller.zk import paths
-from anabranch.controller.zk.session import SessionExpired
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import Create, SessionExpired
 from tests.controller.cluster import TestCluster
 
 
@@ -148,4 +150,44 @@ async def test_lost_reply_to_a_write_is_not_a_lost_write() -> None:
         assert (await pending).error_code == 0
     assert (await cluster.topic("t")).history == ((0, 4), (1, 6), (2, 8))
     assert cluster.controller.epoch == 1, "a short cut is no reason to resign"
+    await cluster.stop()
+
+
+async def create_and_mark(cluster: TestCluster, name: str) -> None:
+    """Create a topic and request its deletion at once; another topic's deletion is due to be read."""
+    body = znodes.encode_topic(topic_admin.new_topic(name.encode() * 16, {0: (1,)}))
+    other, marked = paths.delete_topic("other"), paths.delete_topic(name)
+    await cluster.client.multi([Create(other, b""), Create(paths.topic(name), body), Create(marked, b"")])
+
+
+async def deletion_is_carried_out(cluster: TestCluster, name: str) -> bool:
+    gone = asyncio.Event()
+    if await cluster.client.exists(paths.delete_topic(name), lambda _: gone.set()) is not None:
+        async with asyncio.timeout(60):
+            await gone.wait()
+    return await cluster.client.exists(paths.topic(name)) is None
+
+
+async def test_deletion_of_a_topic_that_was_not_read_yet_is_carried_out() -> None:
+    cluster = await TestCluster.start(1)
+    await create_and_mark(cluster, "t")
+    assert await deletion_is_carried_out(cluster, "t")
+    await cluster.stop()
+
+
+async def test_deletion_of_a_topic_created_during_a_takeover_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = await TestCluster.start(1)
+    read = Runner._snapshots
+
+    async def snapshots(self: Runner, names: Iterable[str]) -> tuple[TopicSnapshot, ...]:
+        found = await read(self, names)
+        if not self.loaded:
+            await create_and_mark(cluster, "t")
+        return found
+
+    monkeypatch.setattr(Runner, "_snapshots", snapshots)
+    await cluster.controllers.pop().stop()
+    await cluster.add_controller(101)
+    await cluster.until(lambda: cluster.active is not None)
+    assert await deletion_is_carried_out(cluster, "t")
     await cluster.stop()
