@@ -65,8 +65,12 @@ class LogMoves:
             log.info("%r: moving to %s", partition, path)
 
     def resume(self, partition: Partition) -> None:
-        """Continue a move from before a restart, if there is one for the opened replica."""
-        future = self._logs.future(partition.topic, partition.index)
+        """Continue a move from before a restart, if there is one for the opened replica and its copy can be opened."""
+        try:
+            future = self._logs.future(partition.topic, partition.index)
+        except OSError as reason:
+            log.error("%r: cannot continue its move before a restart or another request: %s", partition, reason)
+            return
         if future is not None:
             self._moving[partition] = future
             log.info(

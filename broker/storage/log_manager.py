@@ -197,6 +197,7 @@ class LogManager:
         key, directory = (topic, index), self.directory(path)
         current = self._logs[key]
         self._stop_cleaning(current)
+        self.drop_future(topic, index)  # a copy that could not be opened
         topic_id = self._homes[key].topic_id(name_of(key))
         directory.log_count += 1
         try:

@@ -11,7 +11,7 @@ from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.replication import log_moves
 from anabranch.broker.replication.log_moves import LogMoves, copy_piece
 from anabranch.broker.replication.partition import Partition, ReplicaRules
-from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.files import File, Files
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.storage.memory_files import MemoryFiles
@@ -230,6 +230,34 @@ def test_move_that_could_not_begin_can_be_requested_again() -> None:
     moves.ask("t", 0, "/b", partition)
     finish(moves)
     assert where(logs) == {"/a": [], "/b": ["t-0"]}
+
+
+def test_copy_that_cannot_be_opened_does_not_stop_its_replica() -> None:
+    """LeaderAndIsr would fail as a whole, with all partitions of the broker."""
+    media = disks()
+    media["/b"] = full = FaultyFiles(media["/b"])
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    append(partition.log)
+    moves.ask("t", 0, "/b", partition)
+    future = logs.future("t", 0)
+    assert future is not None
+    media["/b"].remove(f"{future.directory}/{0:020d}.log")  # killed before it was there
+    again = manager(media)
+    partition, moves = replica(again), LogMoves(again)
+    create, full.open = full.open, refused  # type: ignore[method-assign, assignment]
+    moves.resume(partition)
+    assert len(moves) == 0
+    full.open = create  # type: ignore[method-assign]
+    moves.ask("t", 0, "/b", partition)
+    finish(moves)
+    assert where(again) == {"/a": [], "/b": ["t-0"]}
+    assert not [name for name in media["/b"].names("") if name.endswith("-future")]
+    assert [one.log_count for one in again.directories] == [0, 1]
+
+
+def refused(path: str) -> File:
+    raise OSError(errno.ENOSPC, "no space left on device", path)
 
 
 def copied_to(current: PartitionLog, future: PartitionLog) -> None:
