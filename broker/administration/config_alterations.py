@@ -17,7 +17,7 @@ from anabranch.broker.config.config_changes import DEFAULT_ENTITY, change_config
 from anabranch.broker.config.config_def import ConfigError, ConfigKey, Kind, Scope, UpdateMode, config_def
 from anabranch.broker.config.dynamic_config import is_updatable, merge, valid_properties
 from anabranch.broker.config.effective_config import check_group_config, check_topic_properties, topic_config
-from anabranch.broker.config.listeners import LIMITS, base_name
+from anabranch.broker.config.listeners import LIMITS, base_name, is_fixed, is_local
 from anabranch.broker.dispatch.auth_helper import authorize
 from anabranch.broker.metadata import group_configs
 from anabranch.broker.tasks.yield_budget import YieldBudget
@@ -222,7 +222,7 @@ def check_broker(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(secure)}")
     limits = {name: base for name in after for listener, base in (base_name(name),) if listener and base in LIMITS}
     local = [name for name in after if name in known and known[name].changes is UpdateMode.PER_BROKER]
-    local += limits
+    local += [name for name in after if is_local(name)]
     if local and not per_broker:
         message = "Cannot update these configs at default cluster level, broker id must be specified"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(local)}")
@@ -286,8 +286,12 @@ def _subscription_check(name: str) -> Callable[[Mapping[str, str], Mapping[str, 
 def _broker_check(services: Services, *, per_broker: bool) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
     dynamic = services.dynamic
 
-    def check(_: Mapping[str, str], after: Mapping[str, str]) -> None:
+    def check(before: Mapping[str, str], after: Mapping[str, str]) -> None:
         check_broker(dynamic.static, dynamic.current, after, per_broker=per_broker)
+        changed = [name for name in after if before.get(name) != after[name]]
+        if fixed := [name for name in changed if is_fixed(name, dynamic.static.listening)]:
+            message = "Configs cannot be updated dynamically for an existing listener, set them at the broker's start"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(fixed)}")
         for trial in dynamic.trials if per_broker else ():
             try:
                 trial(after)

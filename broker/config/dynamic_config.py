@@ -58,8 +58,6 @@ def valid_properties(properties: Mapping[str, str], kafka_version: str, *, per_b
         listener, base = base_name(name)
         key = known.get(base) if listener and base in LIMITS else known.get(name)
         try:
-            if listener and key is not None and not per_broker:
-                raise ConfigError(f"{name} can be changed for a single broker only")
             if key is not None and not is_updatable(key, per_broker=per_broker):
                 raise ConfigError(f"{name} cannot be changed at this level while a broker runs")
             if key is not None:

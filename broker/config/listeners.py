@@ -13,7 +13,7 @@ normalizes client addresses, and parses the limits of connections per address.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from anabranch.broker.config.config_def import ConfigError
@@ -134,6 +134,24 @@ MAX_CONNECTIONS: Final = "max.connections"
 CREATION_RATE: Final = "max.connection.creation.rate"
 LIMITS: Final = (MAX_CONNECTIONS, CREATION_RATE)
 """Properties that with the prefix of a listener limit this listener, in addition to all (KIP-402, KIP-612)."""
+
+
+KEY_STORE: Final = "ssl.keystore."
+_CLUSTER_WIDE: Final = (*LIMITS, "num.network.threads")
+"""The properties of a listener that may be set for all brokers."""
+
+
+def is_local(name: str) -> bool:
+    """Return whether this is a property of a listener that only a single broker can have."""
+    listener, base = base_name(name)
+    return listener != "" and base not in _CLUSTER_WIDE
+
+
+def is_fixed(name: str, listeners: Iterable[Listener]) -> bool:
+    """Return whether this property of one of these listeners takes effect only at the start of the broker."""
+    listener, base = base_name(name)
+    changeable = base in _CLUSTER_WIDE or base.startswith(KEY_STORE) or base == "ssl.key.password"
+    return not changeable and any(listener == one.name for one in listeners)
 
 
 def listener_limits(properties: Mapping[str, str], name: str) -> dict[str, int]:

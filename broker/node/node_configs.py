@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import ConfigError
 from anabranch.broker.config.config_changes import DEFAULT_ENTITY, read_config
-from anabranch.broker.config.listeners import PREFIX
+from anabranch.broker.config.listeners import KEY_STORE, PREFIX
 from anabranch.broker.credentials import scram_store
 from anabranch.broker.telemetry.client_metrics_configs import FOLDER
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from anabranch.controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
-
-KEY_STORE: Final = "ssl.keystore."
-
 
 class NodeConfigs:
     """The configuration of one node that changes while it runs."""
@@ -145,7 +142,7 @@ class NodeConfigs:
     def _apply_to_listeners(self) -> None:
         """Apply the properties of single listeners."""
         dynamic = self._services.dynamic
-        self._server.set_listener_limits({**dynamic.static.given, **dynamic.own})
+        self._server.set_listener_limits({**dynamic.static.given, **dynamic.default, **dynamic.own})
         self._reload_key_stores()
 
     def _reload_key_stores(self) -> None:

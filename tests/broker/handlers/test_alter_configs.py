@@ -198,6 +198,9 @@ async def test_enabling_unclean_election_elects_a_leader() -> None:
         await seen(lambda: services.metadata.image.topics["t"].partitions[0].leader == behind)
 
 
+HERE = "listener.name.plaintext"
+
+
 @pytest.mark.parametrize(
     ("asked", "codes"),
     [
@@ -222,6 +225,10 @@ async def test_enabling_unclean_election_elects_a_leader() -> None:
         ([resource(BROKER, "1", one("num.io.threads", "99"))], [ErrorCode.INVALID_REQUEST]),
         ([resource(BROKER, "1", one("log.retention.ms", "3", SUBTRACT))], [ErrorCode.INVALID_CONFIG]),
         ([resource(BROKER, "1", one("somebody.elses", "3"), one("num.io.threads", "9"))], [ErrorCode.NONE]),
+        ([resource(BROKER, "1", one(f"{HERE}.ssl.truststore.location", "ca.pem"))], [ErrorCode.INVALID_REQUEST]),
+        ([resource(BROKER, "1", one(f"{HERE}.plain.sasl.jaas.config", "x"))], [ErrorCode.INVALID_REQUEST]),
+        ([resource(BROKER, "1", one("listener.name.another.ssl.truststore.location", "x"))], [ErrorCode.NONE]),
+        ([resource(BROKER, "", one("listener.name.another.ssl.truststore.location", "x"))], [42]),
         ([resource(BROKER_LOGGER, "1", one("nobody", "INFO"))], [ErrorCode.INVALID_CONFIG]),
         ([resource(BROKER_LOGGER, "1", one("root", "LOUD"))], [ErrorCode.INVALID_CONFIG]),
         ([resource(BROKER_LOGGER, "1", one("root", "INFO", APPEND))], [ErrorCode.INVALID_REQUEST]),
