@@ -8,6 +8,7 @@ Kafka's `KafkaApis.handleShareFetchRequest`, `SharePartitionManager`, `DelayedSh
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from anabranch.broker.coordinators.share_partitions.share_sessions import (
     PartitionId,
     ShareSession,
 )
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import share_requests
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 RECORD_LIMIT: Final = 1
 """The acquire mode that never exceeds the record limit."""
+LOAD_S: Final = 0.5
+"""How long a request without records waits for partitions that are being loaded, if others are loaded."""
 OPENING: Final = "a request that opens a share session must not acknowledge records."
 
 
@@ -141,18 +145,33 @@ async def acknowledge(answer: Answer, request: ShareFetchRequest, group: str, me
 
 
 async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSession) -> None:
-    """Acquire records of the session's partitions; wait if there are none."""
-    ctx, order = answer.ctx, session.rotate()
+    """Acquire records of the session's partitions; wait if there are none.
+
+    Partitions that are loaded do not wait for others, whose share coordinators may be unavailable.
+    """
+    ctx = answer.ctx
     readable: dict[PartitionId, SharedPartition] = {}
-    for where in order:
+    loading: dict[PartitionId, asyncio.Future[SharedPartition]] = {}
+    for where in session.rotate():
         try:
-            readable[where] = await share_requests.find_share_partition(
-                ctx, session.group, *where, added=where in session.unread
-            )
-            session.unread.discard(where)
+            topic, key = share_requests.topic_of(ctx, where[0]), ShareKey(session.group, *where)
+            one = ctx.services.shares.partitions.look_up(key, topic)
+            if one is not None and where not in session.unread:
+                readable[where] = one
+            else:
+                loading[where] = load(ctx, session, where, topic)
         except KafkaError as error:
             answer.refuse(where, error, acknowledged=False)
     acquire_now(answer, request, session, readable)
+    if loading and not answer.rows:
+        await asyncio.wait(loading.values(), timeout=LOAD_S if readable else None)
+        for where, future in loading.items():
+            if future.done():
+                try:
+                    readable[where] = future.result()
+                except KafkaError as error:
+                    answer.refuse(where, error, acknowledged=False)
+        acquire_now(answer, request, session, readable)
     if answer.rows or request.max_wait_ms <= 0 or not readable:
         return
     watched: dict[Partition, SharedPartition] = {one.partition: one for one in readable.values()}
@@ -164,6 +183,22 @@ async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSess
     rooms = ctx.services.replicas.rooms
     await rooms.wait(rooms.fetches, watched, request.max_wait_ms, ready)
     acquire_now(answer, request, session, readable)
+
+
+def load(ctx: RequestContext, session: ShareSession, where: PartitionId, topic: str) -> asyncio.Future[SharedPartition]:
+    """Load a partition for a session; once at a time, although its next requests ask again."""
+    known: asyncio.Future[SharedPartition] | None = session.loading.get(where)
+    if known is not None:
+        return known
+
+    def on_loaded(done: asyncio.Future[SharedPartition]) -> None:
+        del session.loading[where]
+        if not done.cancelled() and done.exception() is None:
+            session.unread.discard(where)
+
+    started = session.loading[where] = ctx.services.shares.partitions.load(ShareKey(session.group, *where), topic)
+    started.add_done_callback(on_loaded)
+    return started
 
 
 def acquire_now(

@@ -16,7 +16,6 @@ from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.coordinators.share_partitions.shared_partitions import SharedPartition
     from anabranch.broker.dispatch.request_context import RequestContext
 
 MEMBER_ID_CHARACTERS_MAX: Final = 36
@@ -58,28 +57,24 @@ def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowl
     return acknowledgements
 
 
-async def find_share_partition(
-    ctx: RequestContext, group: str, topic_id: bytes, index: int, *, added: bool = False
-) -> SharedPartition:
-    """Return a group's share partition that this broker leads; `added`: a member starts to read it.
-
-    Raises UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, and the
-    errors of the share coordinator.
-    """
+def topic_of(ctx: RequestContext, topic_id: bytes) -> str:
+    """Return the name of a topic that the client may read. Raises UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED."""
     topic = ctx.services.metadata.topic_name(topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "unknown topic id")
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
-    key = ShareKey(group, topic_id, index)
-    if added:
-        await ctx.services.shares.partitions.check_incarnation(key)
-    return await ctx.services.shares.partitions.find(key, topic)
+    return topic
 
 
 async def store(
     ctx: RequestContext, group: str, member: str, topic_id: bytes, index: int, acknowledgements: list[Acknowledgement]
 ) -> None:
-    """Apply a member's acknowledgements, and store them. Raises KafkaError."""
-    one = await find_share_partition(ctx, group, topic_id, index)
-    await ctx.services.shares.partitions.acknowledge(one, member, acknowledgements)
+    """Apply a member's acknowledgements, and store them.
+
+    Raises UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, and the
+    errors of the share coordinator.
+    """
+    partitions = ctx.services.shares.partitions
+    one = await partitions.find(ShareKey(group, topic_id, index), topic_of(ctx, topic_id))
+    await partitions.acknowledge(one, member, acknowledgements)

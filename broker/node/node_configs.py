@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
+
 class NodeConfigs:
     """The configuration of one node that changes while it runs."""
 

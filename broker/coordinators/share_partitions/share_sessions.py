@@ -9,7 +9,7 @@ what the member had acquired. Pure. Source: KIP-932; Kafka's `ShareSessionCache`
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -24,7 +24,7 @@ PartitionId = tuple[bytes, int]
 class ShareSession:
     """One share session."""
 
-    __slots__ = ("epoch", "group", "member", "owner", "partitions", "turn", "unread")
+    __slots__ = ("epoch", "group", "loading", "member", "owner", "partitions", "turn", "unread")
 
     def __init__(self, group: str, member: str, owner: object) -> None:
         self.group = group
@@ -36,6 +36,8 @@ class ShareSession:
         self.partitions: dict[PartitionId, None] = {}
         self.unread: set[PartitionId] = set()
         """Partitions that were added and have not been read yet."""
+        self.loading: dict[PartitionId, Any] = {}
+        """The futures of partitions that are being loaded for this session."""
         self.turn = 0
 
     def update(self, added: Iterable[PartitionId], forgotten: Iterable[PartitionId]) -> None:

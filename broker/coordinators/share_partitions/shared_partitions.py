@@ -130,21 +130,46 @@ class SharedPartitions:
         self._locks.stop()
         await self._background.stop()
 
-    async def find(self, key: ShareKey, topic: str) -> SharedPartition:
-        """Return a partition for a group, loading it if necessary. Raises NOT_LEADER_OR_FOLLOWER and others."""
+    def look_up(self, key: ShareKey, topic: str) -> SharedPartition | None:
+        """Return a partition for a group if it is loaded. Raises NOT_LEADER_OR_FOLLOWER and others."""
         partition = self._replicas.leader_of(topic, key.partition)
         known = self._partitions.get(key)
-        if known is not None and known.done():
-            found = known.result()
-            if found.partition is partition and found.leader_epoch == partition.leader_epoch:
-                found.settings = self._settings(key.group)  # they may have changed
-                return found
+        if known is None or not known.done():
+            return None
+        found = known.result()
+        if found.partition is not partition or found.leader_epoch != partition.leader_epoch:
             self.forget(key)
-            known = None
+            return None
+        found.settings = self._settings(key.group)  # they may have changed
+        return found
+
+    async def find(self, key: ShareKey, topic: str) -> SharedPartition:
+        """Return a partition for a group, loading it if necessary. Raises NOT_LEADER_OR_FOLLOWER and others."""
+        found = self.look_up(key, topic)
+        if found is not None:
+            return found
+        known = self._partitions.get(key)
         if known is None:
             known = self._partitions[key] = asyncio.get_running_loop().create_future()
-            self._background.spawn(self._bring_up(key, partition, known))
+            self._background.spawn(self._bring_up(key, self._replicas.leader_of(topic, key.partition), known))
         return await asyncio.shield(known)
+
+    def load(self, key: ShareKey, topic: str) -> asyncio.Future[SharedPartition]:
+        """Find a partition in the background. One that is loaded is read again if its state was replaced since."""
+        result: asyncio.Future[SharedPartition] = asyncio.get_running_loop().create_future()
+        self._background.spawn(self._load(key, topic, result))
+        return result
+
+    async def _load(self, key: ShareKey, topic: str, result: asyncio.Future[SharedPartition]) -> None:
+        try:
+            await self.check_incarnation(key)
+            result.set_result(await self.find(key, topic))
+        except KafkaError as error:
+            result.set_exception(error)
+            result.exception()  # marks the error as retrieved; the request may not have waited for it
+        except BaseException:
+            result.cancel()
+            raise
 
     async def check_incarnation(self, key: ShareKey) -> None:
         """Drop a loaded partition if the group's offsets were altered or deleted since. Raises KafkaError.

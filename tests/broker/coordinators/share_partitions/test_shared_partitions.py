@@ -12,6 +12,7 @@ import pytest
 
 from anabranch import Producer
 from anabranch.broker.coordinators.share_partitions.share_state import ShareKey, ShareState
+from anabranch.faults.rule import Rule
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.share_partitions.sharing import (
     ACCEPT,
@@ -294,3 +295,26 @@ async def test_delayed_state_write_does_not_override_a_later_one() -> None:
         await again.join()
         assert list((await again.fetch(wait_ms=60_000)).values) == [0]
         await again.close()
+
+
+async def test_partition_whose_state_is_not_available_does_not_delay_the_others() -> None:
+    """Its share coordinator may have no leader for a long time."""
+    async with sharing(partitions=2) as cluster, members(cluster, "a") as (a,):
+        (node,) = cluster.nodes.values()
+        await a.join(2)
+        assert (await a.fetch()).acquired == []
+        (topic_id,) = a.assigned
+        node.services.shares.partitions.forget(ShareKey("g", topic_id, 1))
+        rule = cluster.faults.add(
+            Rule(api=("ReadShareGroupState",), between_brokers=True, partition=(1,), hold=True, times=1)
+        )
+        async with Producer(cluster.bootstrap_servers) as producer, asyncio.timeout(20):
+            await producer.send_and_wait(TOPIC, b"zero", partition=0)
+            await producer.send_and_wait(TOPIC, b"one", partition=1)
+            assert list((await a.fetch()).values.values()) == [b"zero"]
+            await rule.wait_hit()
+            assert (await a.fetch()).acquired == []
+            rule.release()
+            while not (got := await a.fetch(wait_ms=1000)).acquired:
+                pass
+        assert list(got.values.values()) == [b"one"]
