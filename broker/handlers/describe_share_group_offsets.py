@@ -6,6 +6,8 @@ its log. Source: Kafka's `GroupCoordinatorService.describeShareGroupOffsets`.
 
 from __future__ import annotations
 
+import asyncio
+
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
@@ -22,6 +24,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.wire import ZERO_UUID
 
 UNKNOWN = -1
+TOGETHER = 100
+"""How many partitions are described at once."""
 
 
 @handles(DescribeShareGroupOffsetsRequest, versions="0-1")
@@ -41,7 +45,7 @@ async def describe(
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         topics = await topics_of(ctx, group.group_id) if group.topics is None else group.topics
-        rows = [await describe_topic(ctx, group.group_id, topic) for topic in topics]
+        rows = await describe_topics(ctx, group.group_id, topics)
     except KafkaError as error:
         return DescribeShareGroupOffsetsResponseGroup(
             group_id=group.group_id, topics=[], error_code=error.code, error_message=error.message or None
@@ -70,31 +74,46 @@ async def topics_of(ctx: RequestContext, group_id: str) -> list[DescribeShareGro
     return rows
 
 
-async def describe_topic(
-    ctx: RequestContext, group_id: str, topic: DescribeShareGroupOffsetsRequestTopic
-) -> DescribeShareGroupOffsetsResponseTopic:
-    """Return the rows of one topic."""
-    known = ctx.services.metadata.topic(topic.topic_name)
-    rows = []
-    for index in topic.partitions:
-        row = DescribeShareGroupOffsetsResponsePartition(
-            partition_index=index, start_offset=UNKNOWN, leader_epoch=0, error_code=ErrorCode.NONE
+async def describe_topics(
+    ctx: RequestContext, group_id: str, topics: list[DescribeShareGroupOffsetsRequestTopic]
+) -> list[DescribeShareGroupOffsetsResponseTopic]:
+    """Return the rows of topics. Share coordinators are asked about many partitions at once: some may not answer."""
+    asked = [(topic.topic_name, index) for topic in topics for index in topic.partitions]
+    found: list[DescribeShareGroupOffsetsResponsePartition] = []
+    while len(found) < len(asked):
+        some = asked[len(found) : len(found) + TOGETHER]
+        found += await asyncio.gather(*(describe_partition(ctx, group_id, *one) for one in some))
+    rows = iter(found)
+    return [
+        DescribeShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name,
+            topic_id=ZERO_UUID if known is None else known.topic_id,
+            partitions=[next(rows) for _ in topic.partitions],
         )
-        try:
-            authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
-            if known is not None and index not in known.partitions:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            state = (
-                None if known is None else await ctx.services.groups.sharers.standing(group_id, known.topic_id, index)
-            )
-            if state is not None:
-                row.start_offset, row.leader_epoch = state.start_offset, max(state.leader_epoch, 0)
-                row.lag = await lag(ctx, topic.topic_name, index, state.start_offset, state.delivery_complete_count)
-        except KafkaError as error:
-            row.error_code, row.error_message = error.code, error.message or None
-        rows.append(row)
-    topic_id = ZERO_UUID if known is None else known.topic_id
-    return DescribeShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=rows)
+        for topic in topics
+        for known in (ctx.services.metadata.topic(topic.topic_name),)
+    ]
+
+
+async def describe_partition(
+    ctx: RequestContext, group_id: str, topic: str, index: int
+) -> DescribeShareGroupOffsetsResponsePartition:
+    """Return the row of one partition."""
+    known = ctx.services.metadata.topic(topic)
+    row = DescribeShareGroupOffsetsResponsePartition(
+        partition_index=index, start_offset=UNKNOWN, leader_epoch=0, error_code=ErrorCode.NONE
+    )
+    try:
+        authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        if known is not None and index not in known.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        state = None if known is None else await ctx.services.groups.sharers.standing(group_id, known.topic_id, index)
+        if state is not None:
+            row.start_offset, row.leader_epoch = state.start_offset, max(state.leader_epoch, 0)
+            row.lag = await lag(ctx, topic, index, state.start_offset, state.delivery_complete_count)
+    except KafkaError as error:
+        row.error_code, row.error_message = error.code, error.message or None
+    return row
 
 
 async def lag(ctx: RequestContext, topic: str, index: int, start: int, complete_count: int) -> int:

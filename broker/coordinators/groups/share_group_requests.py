@@ -8,12 +8,14 @@ alterShareGroupOffsets, deleteShareGroupOffsets).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, each
+from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment, each
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.groups.member_removal import removing
 from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 log: Final = logging.getLogger(__name__)
+ASSIGN_AFTER_S: Final = 1.0
+"""How long initialized partitions wait for others, to be assigned together."""
 
 
 class ShareGroupRequests:
@@ -90,19 +94,27 @@ class ShareGroupRequests:
     async def _initialize_and_assign(
         self, slot: GroupEntry, group: ShareGroup, partitions: Assignment, epoch: int
     ) -> None:
-        """Initialize the states of partitions, and assign those that succeed."""
-        persister = self._shares().persister
-        done: dict[bytes, frozenset[int]] = {}
+        """Initialize the states of partitions, and assign those that succeed, without long waits for the others."""
+
+        async def initialize(topic_id: bytes, index: int) -> Assignment:
+            try:
+                await self._shares().persister.initialize(ShareKey(group.group_id, topic_id, index), epoch, FRESH)
+            except KafkaError as error:
+                log.warning("%s: a share partition is not initialized yet: %s", group.group_id, error)
+                return {}
+            return {topic_id: frozenset({index})}
+
+        pending = [asyncio.create_task(initialize(*one)) for one in each(partitions)]
         try:
-            for topic_id, index in each(partitions):
-                key = ShareKey(group.group_id, topic_id, index)
-                await persister.initialize(key, epoch, FRESH)
-                done[topic_id] = done.get(topic_id, frozenset()) | {index}
-        except KafkaError as error:
-            log.warning("%s: not all share partitions are initialized yet: %s", group.group_id, error)
-        await self._take_if_alive(
-            slot, group, share_heartbeat.on_initialized(group, done, self._topics.of(group.group_id))
-        )
+            while pending:
+                finished, _ = await asyncio.wait(pending, timeout=ASSIGN_AFTER_S)
+                pending = [one for one in pending if one not in finished]
+                done = functools.reduce(unite, [one.result() for one in finished], NOTHING)
+                topics = self._topics.of(group.group_id)
+                await self._take_if_alive(slot, group, share_heartbeat.on_initialized(group, done, topics))
+        finally:
+            for one in pending:
+                one.cancel()
 
     async def _take_if_alive(self, slot: GroupEntry, group: ShareGroup, decision: ShareDecision) -> None:
         if group.dead or not decision.records:
@@ -195,11 +207,14 @@ class ShareGroupRequests:
         refused: dict[int, KafkaError] = {}
         with _in_flight(group, moved):
             await slot.take(self._runtime.journal, decision)
-            for index, start in starts.items():
+
+            async def initialize(index: int, start: int) -> None:
                 try:
                     await self._shares().persister.initialize(ShareKey(group_id, topic_id, index), epoch, start)
                 except KafkaError as error:
                     refused[index] = error
+
+            await asyncio.gather(*(initialize(*one) for one in starts.items()))
             done = of_topics([(topic_id, frozenset(starts) - refused.keys())])
             initialized = share_heartbeat.on_initialized(group, done, self._topics.of(group_id))
             await self._take_if_alive(slot, group, initialized)

@@ -396,3 +396,43 @@ async def test_group_that_is_created_again_begins_anew_although_an_earlier_membe
         assert (await b.fetch()).acquired == [], "the new group begins at the end, too"
         await send(cluster, 1)
         assert (await b.fetch()).acquired == [(3, 3, 1)]
+
+
+async def test_partition_that_cannot_be_initialized_does_not_hold_up_the_others() -> None:
+    async with sharing(partitions=2) as cluster, members(cluster, "a") as (a,):
+        apis = ("InitializeShareGroupState",)
+        rule = cluster.faults.add(
+            Rule(api=apis, between_brokers=True, partition=(0,), error="COORDINATOR_NOT_AVAILABLE")
+        )
+        async with asyncio.timeout(20):
+            await a.join(1)
+            assert list(a.assigned.values()) == [[1]]
+            rule.remove()
+            await a.join(2)
+
+
+async def test_offsets_are_described_although_share_coordinators_do_not_answer() -> None:
+    async with (
+        sharing(partitions=8, request_timeout_ms="1500") as cluster,
+        members(cluster, "a", "admin") as (a, admin),
+    ):
+        await a.join(8)
+        await a.fetch()
+        broken = {"api": ("ReadShareGroupStateSummary", "InitializeShareGroupState"), "between_brokers": True}
+        cluster.faults.add(Rule(**broken, error="COORDINATOR_NOT_AVAILABLE", partition=tuple(range(7))))  # type: ignore[arg-type]
+        await a.fetch(session_epoch=-1)
+        await a.beat(-1)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        group = DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
+        (described,) = (await ask(admin, DescribeShareGroupOffsetsRequest(groups=[group]))).groups
+        codes = [row.error_code for row in described.topics[0].partitions]
+        assert codes == [*[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 7, ErrorCode.NONE]
+        assert loop.time() - began_s < 7, "they are asked together"
+        move = moving(1)
+        move.topics[0].partitions = [
+            AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0) for index in range(8)
+        ]
+        began_s = loop.time()
+        assert [row.error_code for row in (await ask(admin, move)).responses[0].partitions] == codes
+        assert loop.time() - began_s < 7
