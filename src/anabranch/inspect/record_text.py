@@ -163,6 +163,6 @@ def _number(record: dict[str, Any], field: str) -> int | None:
     value = record.get(field)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{field} must be a number of at least 0, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError(f"{field} must be a number from 0 to 2^63 - 1, not {value!r}")
     return value

@@ -62,6 +62,7 @@ def test_json_line_is_parsed_to_record(line: str, record: LineRecord) -> None:
         ('{"partition": -1}', "partition must be a number"),
         ('{"partition": true}', "partition must be a number"),
         ('{"timestamp": "now"}', "timestamp must be a number"),
+        ('{"timestamp": 9223372036854775808}', "timestamp must be a number"),
     ],
 )
 def test_malformed_line_is_refused_with_reason(line: str, reason: str) -> None:
