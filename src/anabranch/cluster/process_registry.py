@@ -105,6 +105,12 @@ class LauncherSocket:
         self._watch(node)
         return node.pid
 
+    async def stop(self, node_id: int) -> None:
+        """Stop a node that will be started again, and report nothing."""
+        if (watching := self._watching.pop(node_id, None)) is not None:
+            watching.cancel()
+        await self._launcher.nodes[node_id].stop()
+
     def _watch(self, node: NodeProcess) -> None:
         if node.running:
             self._watching[node.node_id] = asyncio.ensure_future(self._tell_end(node, node.pid))

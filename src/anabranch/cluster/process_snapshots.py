@@ -76,9 +76,11 @@ class ProcessSnapshots:
         parts[ZOOKEEPER] = server
         others = sum(one.size_bytes for one in self.kept.values() if one.name != name)
         self._check_space(sum(map(_size_bytes, parts.values())), others)
+        self._check_can_stop()
         partial = self._root / f"{name}{PARTIAL}"
         await _remove(partial)
         partial.mkdir(parents=True, mode=0o700)
+        await self._wait_until_the_dead_are_noticed()
         running = [node.node_id for node in self._cluster.nodes.values() if node.running]
         failure: SnapshotRefused | None = None
         async with self._stopped(running):
@@ -101,6 +103,7 @@ class ProcessSnapshots:
         snapshot = self.kept[name]
         server = self._zookeeper_data()
         self._check_space(snapshot.size_bytes, 0)
+        self._check_can_stop()
         partial = self._directory / f"{RESTORING}{PARTIAL}"
         await _remove(partial)
         await _copy(self._root / name, partial)
@@ -118,9 +121,8 @@ class ProcessSnapshots:
     async def _stopped(self, running: Collection[int]) -> AsyncIterator[None]:
         """A block during which all nodes and ZooKeeper are stopped; afterwards `running` nodes run."""
         cluster = self._cluster
-        if frozen := [str(node.node_id) for node in cluster.nodes.values() if node.frozen]:
-            raise SnapshotRefused(f"node {', '.join(frozen)} is frozen; thaw it first")
-        await asyncio.gather(*(node.stop() for node in cluster.nodes.values() if node.running))
+        self._check_can_stop()
+        await asyncio.gather(*(self._launcher.stop(node.node_id) for node in cluster.nodes.values() if node.running))
         async with cluster.without_zookeeper():
             yield
         try:
@@ -130,6 +132,26 @@ class ProcessSnapshots:
                 await cluster.wait_brokers(len(brokers))
         except (OrderRefused, NodeFailed) as error:
             raise SnapshotRefused(f"the cluster does not start again: {error}") from None
+
+    def _check_can_stop(self) -> None:
+        nodes, links = self._cluster.nodes.values(), self._cluster.zookeeper_links
+        if frozen := [str(node.node_id) for node in nodes if node.frozen]:
+            raise SnapshotRefused(f"node {', '.join(frozen)} is frozen; thaw it first")
+        if cut_off := [str(node.node_id) for node in nodes if links is not None and links.is_cut(node.node_id)]:
+            raise SnapshotRefused(
+                f"node {', '.join(cut_off)} is cut off from ZooKeeper and cannot stop in order; resume its session "
+                "first"
+            )
+
+    async def _wait_until_the_dead_are_noticed(self) -> None:
+        """Else the brokers that stop would hand their partitions to one that was killed just before."""
+        brokers = [node for node in self._cluster.brokers if node.running]
+        if not brokers:
+            return
+        try:
+            await self._cluster.wait_brokers(len(brokers))
+        except NodeFailed as error:
+            raise SnapshotRefused(str(error)) from None
 
     @property
     def _directory(self) -> Path:

@@ -26,6 +26,7 @@ class FewNodes:
     directory: Path
     zookeeper: str = "zk:1"
     nodes: dict[int, NodeProcess] = field(default_factory=dict)
+    launcher: LauncherSocket | None = None
 
 
 @contextlib.asynccontextmanager
@@ -44,7 +45,7 @@ async def running(
         await node.wait_ready()
     # As if each were in a process of its own.
     monkeypatch.setattr(module, "own_socket_path", lambda: sockets_directory() / f"{cluster.nodes[ids[0]].pid}.door")
-    door = LauncherSocket(cluster, said.put_nowait)
+    door = cluster.launcher = LauncherSocket(cluster, said.put_nowait)
     await door.open()
     try:
         yield cluster, said
@@ -95,6 +96,19 @@ async def test_stopping_launcher_reports_no_failed_nodes(tmp_path: Path, monkeyp
     async with asyncio.timeout(PATIENCE_S), running(tmp_path / "a", 1, monkeypatch=monkeypatch) as (_, said):
         pass
     assert said.empty() and await launched_clusters() == []
+
+
+@pytest.mark.processes
+async def test_node_that_will_be_started_again_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot stops all nodes; the launcher told how to start them, which would have disturbed it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    async with asyncio.timeout(PATIENCE_S), running(tmp_path / "a", 1, monkeypatch=monkeypatch) as (cluster, said):
+        assert cluster.launcher is not None
+        await cluster.launcher.stop(1)
+        assert not cluster.nodes[1].running
+        await cluster.launcher.start(1)
+        await cluster.nodes[1].kill()
+        assert "was killed by signal 9" in await said.get() and said.empty()
 
 
 async def test_launcher_that_is_stopped_is_left_out_with_a_warning(
