@@ -172,11 +172,16 @@ class NodeProcess:
             await self.process.wait()
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop the node with SIGTERM: leaderships move away, logs are closed. Send SIGKILL after the timeout."""
+        """Stop the node with SIGTERM: leaderships move away, logs are closed. Send SIGKILL after the timeout.
+
+        A frozen node continues, for this.
+        """
         if self.process is None:
             return
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
+            if self.frozen:
+                self.process.send_signal(signal.SIGCONT)
         try:
             async with asyncio.timeout(timeout_s):
                 await self.process.wait()

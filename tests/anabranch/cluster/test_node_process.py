@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -40,6 +41,18 @@ def test_process_is_stopped_between_its_signals() -> None:
             child.kill()
     with pytest.raises(OSError, match="No such file"):
         is_stopped(child.pid)
+
+
+async def test_frozen_node_stops_in_order(tmp_path: Path) -> None:
+    """With a frozen node, `anabranch up --processes` took half a minute to end, and killed the node."""
+    node = NodeProcess(1, "broker", "h", 1, tmp_path, "zk:1", {}, module="tests.anabranch.idle_node")
+    await node.start()
+    await node.wait_ready()
+    node.signal(signal.SIGSTOP)
+    await asyncio.to_thread(os.waitid, os.P_PID, node.pid, os.WSTOPPED | os.WNOWAIT)
+    assert node.frozen
+    await node.stop(timeout_s=20)
+    assert node.process is not None and node.process.returncode == -signal.SIGTERM
 
 
 async def test_node_that_cannot_start_names_its_error() -> None:
