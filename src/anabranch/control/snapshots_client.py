@@ -10,7 +10,7 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.private_files import write_private_file
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from anabranch.control.states import ForkRow
 
 Ask = Callable[..., Any]
+PATIENCE_S: Final = 300.0
+"""How long a snapshot of a cluster of processes may take, which stops and starts all nodes."""
 
 
 @suggest_arguments
@@ -40,11 +42,11 @@ class SnapshotsClient:
         Raises:
             ControlError: The cluster keeps its data in a directory.
         """
-        self._ask("POST", _path(name))
+        self._ask("POST", _path(name), patience_s=PATIENCE_S)
 
     def restore(self, name: str) -> None:
         """Restore a snapshot; connections are closed. ControlError if it does not exist."""
-        self._ask("POST", f"{_path(name)}/restore")
+        self._ask("POST", f"{_path(name)}/restore", patience_s=PATIENCE_S)
 
     def remove(self, name: str) -> None:
         """Remove a snapshot. ControlError if it does not exist."""
