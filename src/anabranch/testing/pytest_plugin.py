@@ -135,10 +135,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         item.stash[BEGAN] = cluster.report_start()
     if not marked or cluster is None:
         return (yield)
+    from anabranch.control.control_error import ControlError
+
     with contextlib.ExitStack() as stack:
         for rule in marked.get("rules", ()):
             fields = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
-            stack.enter_context(cluster.faults(**fields))
+            try:
+                stack.enter_context(cluster.faults(**fields))
+            except ControlError as error:
+                _refuse(f"rules: {error}")
         answer = yield
         from anabranch.faults.active_rule import RuleNeverHit
 

@@ -128,7 +128,8 @@ def test_rule_without_hits_fails_its_test(tmp_path: Path) -> None:
     unhit = told.partition("test_that_tests_nothing ___")[2].partition("___ test_")[0].splitlines()
     assert unhit[1] == "@pytest.mark.anabranch: rule rule-1 has no hits: no request matched it"
     assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
-    assert "unknown API 'DeleteTopic'; did you mean DeleteTopics" in told
+    refused = told.partition("test_whose_rule_is_none ___")[2].partition("___ test_")[0].splitlines()
+    assert refused[1] == "@pytest.mark.anabranch: rules: unknown API 'DeleteTopic'; did you mean DeleteTopics?"
     assert "@pytest.mark.anabranch: it needs the fixture anabranch or anabranch_cluster" in told
     shown = told.partition("test_that_fails_anyway ___")[2].partition("___ test_")[0]
     assert "anabranch rules" in shown and "rule-2: 0 hits in 0 requests" in shown
