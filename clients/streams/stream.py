@@ -138,10 +138,17 @@ class Stream(StatelessStream["Stream"]):
             The records with their new values, under the same keys.
 
         Raises:
-            TypeError: The table is a global one.
+            TypeError: The table is a global one, or no table.
+            ValueError: The table is one of another topology.
         """
         if isinstance(table, GlobalTable):
             raise TypeError("join a global table with `join_global`, which says what the key of the row is")
+        if not isinstance(table, Table):
+            raise TypeError(
+                "`join` needs the result of `Topology.table`, or another table: join a stream by `join_within`"
+            )
+        if table._graph is not self._graph:
+            raise ValueError("only streams and tables of one topology can be joined")
         return self._then(stream_steps.joining(table.store, table.value, joined, left=left))
 
     def join_global(
@@ -296,8 +303,11 @@ class Table(Stream):
             Every change of a result, with the higher timestamp of its two rows.
 
         Raises:
+            TypeError: The other table is a global one, or no table.
             ValueError: The other table is this one, or one of another topology.
         """
+        if not isinstance(other, Table):
+            raise TypeError("`join_table` needs the result of `Topology.table`, or another table that is no global one")
         if other._graph is not self._graph:
             raise ValueError("only tables of one topology can be joined")
         if other.store == self.store:

@@ -314,6 +314,13 @@ def test_wrong_joins_with_tables_are_refused_with_the_right_ones() -> None:
         flights.join_global(planes, max, max)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="of one topology"):
         flights.join_global(other.global_table("all"), max, max)
+    with pytest.raises(ValueError, match="streams and tables of one topology can be joined"):
+        flights.join(other.table("planes"), max)  # it would find nothing
+    with pytest.raises(TypeError, match="join a stream by `join_within`"):
+        flights.join(planes.filter(lambda key, value: True), max)  # type: ignore[arg-type]
+    for wrong in (everywhere, flights):
+        with pytest.raises(TypeError, match="`join_table` needs the result of"):
+            planes.join_table(wrong, max, store="s")  # type: ignore[arg-type]
     flights.join_global(everywhere, lambda key, value: value.decode(), max).to("out")  # type: ignore[arg-type,return-value]
     with pytest.raises(RecordFailed, match="key_of returns the key of a row as bytes, or None; it returned 'p1'"):
         sent(topology, "out", ("flights", "f1", b"p1"))
