@@ -131,6 +131,10 @@ class GlobalStateManager(PartitionKeyRebalanceListener):
 
     async def stop(self) -> None:
         """Disconnect, and close the stores."""
+        for name, store in self.stores.items():
+            lags = self.lags(name)
+            if lags and not any(lag is None or lag for lag in lags.values()):
+                store.disk.note_current()
         try:
             if self._consumer is not None:
                 await self._consumer.stop()

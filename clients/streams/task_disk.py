@@ -13,6 +13,7 @@ import hashlib
 import heapq
 import itertools
 import operator
+import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ OPEN_MARK: Final = "open"
 FORMAT: Final = "2"
 """2: rows of timestamped stores begin with a timestamp (`state_store`)."""
 FORMAT_FILE: Final = "format"
+DATA_FILE: Final = "data.mdb"
+"""When it was last written tells `StateDirectory` how old the stores are."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHECKPOINT: Final = b"checkpoint/"
 _MARK: Final = b"mark/"
@@ -139,6 +142,10 @@ class TaskDisk:
                 transaction.delete(key, db=self._meta)
         self._reading = self._env.begin()
 
+    def note_current(self) -> None:
+        """Note that the stores have everything that is in their changelogs now, as a write does."""
+        os.utime(self.directory / DATA_FILE)
+
     def close(self) -> None:
         """Flush to the device; the next start trusts it even after a machine crash."""
         self._reading.abort()
@@ -195,7 +202,7 @@ def _unpack(row: bytes) -> tuple[bytes, bytes]:
 
 def checkpoints_on_disk(directory: Path, stores: tuple[str, ...]) -> dict[str, int]:
     """Return the checkpoints of a task that is not running; empty if its stores cannot be trusted."""
-    if not (directory / "data.mdb").exists():
+    if not (directory / DATA_FILE).exists():
         return {}
     disk = TaskDisk(directory, stores)
     try:
@@ -212,7 +219,7 @@ def _distrust_after_power_failure(directory: Path) -> None:
 
 def _distrust_other_format(directory: Path) -> None:
     kept = directory / FORMAT_FILE
-    if (directory / "data.mdb").exists() and (not kept.exists() or kept.read_text() != FORMAT):
+    if (directory / DATA_FILE).exists() and (not kept.exists() or kept.read_text() != FORMAT):
         shutil.rmtree(directory)
 
 

@@ -321,6 +321,8 @@ class Task:
     def stand_by(self) -> None:
         """Follow the changelogs, and process nothing."""
         assert not self.changed, f"{self.id} has changes that are not committed"
+        if self.state is State.RUNNING:
+            self.disk.note_current()
         self.state = State.STANDBY
         self.targets = None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from anabranch import (
 )
 from anabranch.clients.streams import internal_topic_manager
 from anabranch.clients.streams.streams_errors import StreamsError
+from anabranch.clients.streams.task_disk import DATA_FILE
 from tests.clients.streams.world import World, streams_world, until
 
 TOPICS = ("in", "out", "planes")
@@ -82,6 +84,15 @@ async def test_restart_reads_only_what_is_new(tmp_path: Path) -> None:
         async with world.instance(seats()) as one:
             assert table(one) == rows
             assert one._global.restored == 7
+            (store,) = one._global.stores.values()
+            os.utime(store.disk.directory / DATA_FILE, (1000, 1000))  # the topic has been silent for a long time
+        async with world.instance(seats()) as one:
+            assert one._global.restored == 0
+            (store,) = one._global.stores.values()
+        os.utime(store.disk.directory / DATA_FILE, (1000, 1000))  # and now the instance was stopped for so long
+        async with world.instance(seats()) as one:
+            assert table(one) == rows
+            assert one._global.restored == PLANES + 7
 
 
 async def test_order_of_a_key_is_kept_through_resizes_while_instances_run_or_are_down(tmp_path: Path) -> None:

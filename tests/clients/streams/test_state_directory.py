@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from anabranch.clients.directory_lock import DirectoryInUse
-from anabranch.clients.streams.state_directory import StateDirectory
+from anabranch.clients.streams.state_directory import OUTDATED_AFTER_S, StateDirectory
+from anabranch.clients.streams.task_disk import DATA_FILE, TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.file_paths import InvalidPath
 
 
@@ -77,4 +82,38 @@ def test_tasks_with_state_are_listed_until_forgotten(tmp_path: Path) -> None:
     directory.forget(TaskId(0, 10))
     directory.forget(TaskId(0, 10))
     assert directory.tasks() == [TaskId(0, 9), TaskId(1, 0)]
+    directory.close()
+
+
+def test_stores_that_were_not_up_to_date_for_most_of_a_day_are_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A day later their changelogs may lack deletions."""
+    topology = Topology()
+    topology.stream("in").count("counts")
+    built = topology.build("app")
+    task = TaskId(0, 1)
+    directory = StateDirectory(tmp_path, "app", random.Random(1))
+
+    def age(stores: Path, seconds: float) -> None:
+        then_s = time.time() - seconds
+        os.utime(stores / DATA_FILE, (then_s, then_s))
+
+    def checkpoint(disk: TaskDisk) -> int:
+        with contextlib.closing(disk):
+            return disk.checkpoint("counts")
+
+    for open_stores in (lambda: directory.open(task, ("counts",)), lambda: directory.open_global("counts")):
+        with contextlib.closing(open_stores()) as disk:
+            disk.write(Write(checkpoints={"counts": 7}))
+        age(disk.directory, OUTDATED_AFTER_S - 60)
+        assert checkpoint(open_stores()) == 7
+        age(disk.directory, OUTDATED_AFTER_S + 60)
+        assert checkpoint(open_stores()) == 0
+        assert f"{disk.directory} was last up to date 20 hours ago" in caplog.text
+    with contextlib.closing(directory.open(task, ("counts",))) as disk:
+        disk.write(Write(checkpoints={"counts": 7}))
+    assert directory.stored_tasks(built) == {task: 7}
+    age(disk.directory, OUTDATED_AFTER_S + 60)
+    assert directory.stored_tasks(built) == {task: 0}
     directory.close()

@@ -7,6 +7,7 @@ processes are in `test_instances.py`.
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import Consumer, Producer
+from anabranch import Consumer, Producer, TopicPartition
 from anabranch.clients.directory_lock import DirectoryInUse
 from anabranch.clients.streams import handover_writer, internal_topic_manager
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
@@ -22,6 +23,7 @@ from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, SKIP, RecordFa
 from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
+from anabranch.clients.streams.task_disk import DATA_FILE
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.windows import JoinWindows
@@ -150,6 +152,46 @@ async def test_instance_that_lost_its_tasks_hands_over_nothing(guarantee: str, t
             await world.feed(500)
             await world.counted(one)
             assert one.moves.keys == expected
+
+
+async def test_deleted_key_does_not_come_back_from_a_store_that_missed_its_deletion(tmp_path: Path) -> None:
+    """Compaction removes the deletion from the changelog in the end; the instance was stopped for longer."""
+    cleaning = {"log_segment_bytes": "400", "log_cleaner_delete_retention_ms": "1", "log_cleaner_backoff_ms": "20"}
+    topology = Topology()
+    topology.table("in", value=BYTES).to("out", value=BYTES)
+    async with streams_world(tmp_path, topics=("out",), log_cleaner_min_cleanable_ratio="0", **cleaning) as world:
+        await world.topics("in", partitions=1)
+
+        async def feed(one: Streams, key: bytes, value: bytes | None) -> None:
+            processed = one.processed
+            await world.producer.send_and_wait("in", value, key)
+            await until(lambda: one.processed > processed and not one.progress()[0].end < 0, "it is processed")
+
+        async with world.instance(topology) as one:
+            await feed(one, b"gone", b"1")
+        async with world.instance(topology, "two") as two:
+            await feed(two, b"gone", None)
+            while b"gone" in await keys_in(world, "app-in-table-changelog"):
+                await feed(two, b"other", b"1")
+        data = tmp_path / "one" / "app" / "0_0" / DATA_FILE
+        a_day_ago_s = data.stat().st_mtime - 24 * 3600
+        os.utime(data, (a_day_ago_s, a_day_ago_s))
+        async with world.instance(topology) as one:
+            await feed(one, b"last", b"1")
+            (task,) = one.tasks.values()
+            assert dict(task.stores["in-table"].items()) == {b"other": b"1", b"last": b"1"}
+
+
+async def keys_in(world: World, topic: str) -> set[bytes | None]:
+    """The keys of all records of a topic with one partition."""
+    place, keys = TopicPartition(topic, 0), set[bytes | None]()
+    async with Consumer(bootstrap_servers=world.cluster.bootstrap_servers) as reader:
+        await reader.assign([place])
+        (end,) = (await reader.end_offsets([place])).values()
+        await reader.seek_to_beginning(place)
+        while reader.position(place) < end:
+            keys |= {record.key for rows in (await reader.getmany(timeout_ms=100)).values() for record in rows}
+    return keys
 
 
 async def test_second_instance_gets_its_share_and_returns_it_under_load(tmp_path: Path) -> None:

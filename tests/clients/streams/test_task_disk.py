@@ -16,7 +16,14 @@ from pathlib import Path
 import pytest
 
 from anabranch.clients.streams import task_disk as disk_module
-from anabranch.clients.streams.task_disk import FORMAT_FILE, OPEN_MARK, TaskDisk, Write, checkpoints_on_disk
+from anabranch.clients.streams.task_disk import (
+    DATA_FILE,
+    FORMAT_FILE,
+    OPEN_MARK,
+    TaskDisk,
+    Write,
+    checkpoints_on_disk,
+)
 from tests.power_loss.recording import record
 
 STORES = ("a", "b")
@@ -62,6 +69,17 @@ def test_stores_of_another_format_are_deleted(tmp_path: Path) -> None:
         else:
             (tmp_path / "task" / FORMAT_FILE).write_text(kept)
         assert checkpoints_on_disk(tmp_path / "task", STORES) == {"a": 0, "b": 0}
+
+
+def test_only_writes_and_notes_make_stores_look_new(tmp_path: Path) -> None:
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        disk.write(Write(changes={"a": {b"k": b"1"}}, checkpoints={"a": 7}))
+    os.utime(tmp_path / DATA_FILE, (1000, 1000))
+    assert checkpoints_on_disk(tmp_path, STORES) == {"a": 7, "b": 0}
+    assert (tmp_path / DATA_FILE).stat().st_mtime == 1000, "it was only looked at"
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        disk.note_current()
+    assert (tmp_path / DATA_FILE).stat().st_mtime > 1000
 
 
 def test_store_survives_restart_and_forgets_on_request(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from anabranch.clients.streams.context import Context, Handler
 from anabranch.clients.streams.failures import SKIP, Failures, RecordFailed
 from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.state_store import StateStore
-from anabranch.clients.streams.task_disk import TaskDisk, Write
+from anabranch.clients.streams.task_disk import DATA_FILE, TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.tasks import Output, Task
@@ -106,6 +107,19 @@ def test_after_abort_of_first_transaction_task_is_restored_at_once(task: Task) -
     assert not task.restored
     task.aim({"counts": 0})
     assert task.restored, "nobody will ever write the record whose reading would end the doubt"
+
+
+def test_store_of_a_task_that_stops_to_run_is_up_to_date_then(task: Task) -> None:
+    data = task.disk.directory / DATA_FILE
+
+    def stood_by() -> float:
+        os.utime(data, (1000, 1000))
+        task.stand_by()
+        return data.stat().st_mtime
+
+    assert stood_by() == 1000, "it has not caught up"
+    running(task)
+    assert stood_by() > 1000
 
 
 def test_task_that_is_not_running_refuses_records(task: Task) -> None:
