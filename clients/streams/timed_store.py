@@ -51,7 +51,11 @@ class TimedStore:
         self._undo = None
 
     def observe(self, timestamp_ms: int) -> int:
-        """Advance stream time to a record's timestamp, if that is later; return stream time."""
+        """Advance stream time to a record's timestamp, if that is later; return stream time. Raises ValueError if the
+        record has no timestamp: it is in no window, and Kafka Streams refuses it (FailOnInvalidTimestamp).
+        """
+        if timestamp_ms < 0:
+            raise ValueError(f"its timestamp is {timestamp_ms}: a record without a time is in no window")
         if timestamp_ms > self.stream_time_ms:
             self.stream_time_ms = timestamp_ms
         return self.stream_time_ms

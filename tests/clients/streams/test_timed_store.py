@@ -4,6 +4,8 @@ undone.
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch.clients.streams.changelog import observed_time, time_mark
 from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
@@ -36,6 +38,12 @@ def test_stream_time_is_the_highest_of_its_own_and_those_that_came_with_keys(dis
     assert observed_time(store.marks) == 99
     disk.write(Write(marks={"s": store.marks}))
     assert opened(disk)[1].stream_time_ms == 99
+
+
+def test_record_without_a_timestamp_is_refused(disk: TaskDisk) -> None:
+    _, kept = opened(disk)
+    with pytest.raises(ValueError, match="its timestamp is -1"):
+        kept.observe(-1)
 
 
 def test_changes_of_the_index_since_begin_are_undone(disk: TaskDisk) -> None:

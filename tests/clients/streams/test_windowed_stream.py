@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
-from anabranch.clients.streams.failures import SKIP, Failures
+from anabranch.clients.streams.failures import SKIP, Failures, RecordFailed
 from anabranch.clients.streams.serdes import JSON, TEXT
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
@@ -18,7 +18,7 @@ from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.topology_graph import Subtopology
 from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
 from anabranch.clients.streams.windowed_aggregation import Emit, LateTopic
-from anabranch.clients.streams.windows import SessionWindows, TimeWindows, Windows
+from anabranch.clients.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 
 CLOSE = Emit.ON_WINDOW_CLOSE
 
@@ -242,6 +242,15 @@ def test_failed_record_with_a_wrong_timestamp_makes_no_later_record_late() -> No
             driver.pipe("in", "k", value, timestamp_ms=timestamp_ms)
         assert [row.value for row in driver.read("out")] == [1, 3]
         assert driver.late == 0
+
+
+@pytest.mark.parametrize(
+    "windows", [TimeWindows(10), SlidingWindows(10), SessionWindows(10)], ids=lambda one: type(one).__name__
+)
+def test_record_without_a_timestamp_fails(windows: Windows) -> None:
+    """As in Kafka Streams. It was counted in no window, in the one of time 0, or in a session before that."""
+    with TopologyTestDriver(counting(windows)) as driver, pytest.raises(RecordFailed, match="its timestamp is -1"):
+        pipe(driver, -1)
 
 
 def test_result_of_a_closed_window_that_fails_is_skipped_alone(tmp_path: Path) -> None:
