@@ -30,8 +30,8 @@ IMPATIENT_S: Final = 0.01
 PATIENT_S: Final = 0.5
 MISSING_RETRY_S: Final = 0.2
 """How long to wait before changelogs without a leader are queried again."""
-MISSING_LOG_S: Final = 10.0
-"""How often missing changelogs are logged."""
+WARN_EVERY_S: Final = 10.0
+"""How often an obstacle is logged."""
 
 
 class Restorer:
@@ -54,7 +54,9 @@ class Restorer:
         self._topics = topics
         self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
-        self._aim_at = self._log_missing_at = 0.0
+        self._aim_at = 0.0
+        self._warn_at: dict[str, float] = {}
+        """When each kind of obstacle is to be logged again."""
         self.restored = 0
         """Number of records read from changelogs so far."""
 
@@ -74,7 +76,7 @@ class Restorer:
                 await self._aim()
                 await self._read()
             except (ConnectionError, TimeoutError, KafkaError) as error:
-                log.warning("cannot read changelogs: %s", error)
+                self._warn("cannot look changelogs up", error)
                 await asyncio.sleep(IMPATIENT_S)
             self._runner.carry_out(self._machine.find_lost_arrivals(self._consumer))
             self._runner.carry_out(self._machine.release(self._consumer))
@@ -102,12 +104,18 @@ class Restorer:
 
     def _note_missing(self, missing: Collection[TopicPartition]) -> None:
         """Recreate deleted changelogs, and log unavailable ones periodically."""
-        now, obstacles = self._loop.time(), self._reader.obstacles(sorted(missing))
-        self._aim_at = now + MISSING_RETRY_S
+        obstacles = self._reader.obstacles(sorted(missing))
+        self._aim_at = self._loop.time() + MISSING_RETRY_S
         self._topics.forget({partition.topic for partition in missing})
-        if obstacles and now >= self._log_missing_at:
-            self._log_missing_at = now + MISSING_LOG_S
-            log.warning("waiting for changelogs: %s", "; ".join(dict.fromkeys(obstacles)))
+        if obstacles:
+            self._warn("waiting for changelogs", "; ".join(dict.fromkeys(obstacles)))
+
+    def _warn(self, what: str, reason: object) -> None:
+        """Log an obstacle, each kind periodically: it is met again in each round."""
+        now = self._loop.time()
+        if now >= self._warn_at.get(what, now):
+            self._warn_at[what] = now + WARN_EVERY_S
+            log.warning("%s: %s", what, reason)
 
     async def _read(self) -> None:
         for partition in self._reader.waiting():
@@ -116,7 +124,11 @@ class Restorer:
             if restoring is None:
                 continue
             task, name = restoring
-            records, position = self._reader.take(partition, RECORDS_AT_A_TIME)
+            try:
+                records, position = self._reader.take(partition, RECORDS_AT_A_TIME)
+            except KafkaError as error:  # it is damaged, and fetched again: another replica may have it intact
+                self._warn(f"cannot read {partition}", error)
+                continue
             self.restored += task.restore(name, records, position)
             self._wakeup.set()
             # A copy is not urgent: it leaves as much time for processing as it takes.

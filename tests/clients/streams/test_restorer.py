@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from anabranch import NewTopic, Producer, TopicPartition
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams import committer
 from anabranch.clients.streams.changelog import CONFIGS
+from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.config import AT_LEAST_ONCE, GUARANTEES, RESET_NONE
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError
@@ -282,3 +284,26 @@ async def test_marks_deleted_by_retention_are_written_again_once_task_has_run(tm
         async with world.instance(counts(), "elsewhere") as other:
             await until(lambda: other.processed >= 400, "everything runs")
             assert other.moves.deliveries == 0, "it did not see what was handed over"
+
+
+async def test_damaged_changelog_delays_no_other_one_and_does_not_fill_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    intact, failed = ChangelogReader.take, 0
+
+    def take(reader: ChangelogReader, partition: TopicPartition, limit: int) -> tuple[list[ConsumerRecord], int]:
+        nonlocal failed
+        if partition == TopicPartition(CHANGELOG, 0):
+            failed += 1
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition}: the batch at offset 0 is damaged")
+        return intact(reader, partition, limit)
+
+    async with streams_world(tmp_path) as world:
+        await count_records(world, "one")
+        monkeypatch.setattr(ChangelogReader, "take", take)
+        async with world.instance(counts(), "elsewhere") as one:
+            await until(lambda: running(one) == PARTITIONS - 1, "the others run")
+            await until(lambda: failed > 30, "it is tried again")
+            assert caplog.text.count("the batch at offset 0 is damaged") == 1
+            monkeypatch.setattr(ChangelogReader, "take", intact)
+            await until(lambda: running(one) == PARTITIONS, "a replica without the damage was found")
