@@ -12,8 +12,10 @@ takes the steps that must come first, and asks again. Pure.
 from __future__ import annotations
 
 import heapq
+import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.consumer_record import NO_GENERATION, ConsumerRecord
@@ -24,6 +26,11 @@ from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import Wait
 from anabranch.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+AWAITED_LOG_S: Final = 10.0
+"""After this time a partition for which the records of others wait is logged."""
 
 
 class Boundary(NamedTuple):
@@ -68,6 +75,8 @@ class Deliveries:
         self._in_group = in_group
         self._holds_back = holds_back
         self._read_together = read_together
+        self._awaited_since_s: dict[TopicPartition, float] = {}
+        """Since when records wait for a partition that they are read together with; infinity: it was logged."""
 
     def take(self, limit: int, now_s: float) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return up to `limit` deliverable records. Raises KafkaError if the first of them is damaged.
@@ -127,7 +136,21 @@ class Deliveries:
                 heapq.heapreplace(heads, found)
             else:
                 heapq.heappop(heads)
+        for part in parts:
+            if left > 0 and heads and part.awaited:
+                self._note_awaited(part.partition, now_s)
+            else:
+                self._awaited_since_s.pop(part.partition, None)
         return limit - left
+
+    def _note_awaited(self, partition: TopicPartition, now_s: float) -> None:
+        """Log a partition that records of others wait for, once it has been for long."""
+        since_s = self._awaited_since_s.setdefault(partition, now_s)
+        if now_s - since_s >= AWAITED_LOG_S:
+            self._awaited_since_s[partition] = math.inf
+            log.warning(
+                "records that are read together with %s wait: its leader has sent none of its next ones", partition
+            )
 
     def _next(self, progress: PartitionProgress, place: int, now_s: float) -> _Next | None:
         """Return the next deliverable record; batches without records are passed."""

@@ -11,7 +11,7 @@ import pytest
 from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.assignment import Assignment
-from anabranch.clients.consumer.delivery import Deliveries
+from anabranch.clients.consumer.delivery import AWAITED_LOG_S, Deliveries
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.network import Network
 from anabranch.clients.streams.changelog_reader import ChangelogReader
@@ -194,8 +194,8 @@ class Together:
         if times_ms:
             progress.receive(batch(base, [b"%d" % at for at in times_ms], times_ms=times_ms), base)
 
-    def take(self, limit: int = 100) -> dict[int, list[int]]:
-        taken = self.deliveries.take(limit, 0.0)
+    def take(self, limit: int = 100, *, now_s: float = 0.0) -> dict[int, list[int]]:
+        taken = self.deliveries.take(limit, now_s)
         return {one.partition: [row.timestamp for row in rows] for one, rows in sorted(taken.items())}
 
 
@@ -224,6 +224,23 @@ def test_record_waits_for_older_ones_that_may_still_be_fetched() -> None:
     assert one.take() == {0: [10], 1: [15]}, "partition 1 has one more"
     one.fetched(1, 25)
     assert one.take() == {0: [20, 30], 1: [25]}, "there are no more"
+
+
+def test_long_wait_for_a_partition_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    one = Together()
+    one.fetched(0, 10, 20)
+    one.fetched(1, 5, end=2)
+    for now_s in (1.0, AWAITED_LOG_S, AWAITED_LOG_S + 2, AWAITED_LOG_S + 3, 99.0):
+        assert bool(caplog.text) == (now_s > AWAITED_LOG_S + 2)
+        one.take(now_s=now_s)
+    assert caplog.text.count(f"records that are read together with {PARTS[1]} wait") == 1
+    one.fetched(1, 15)
+    assert one.take(now_s=100.0) == {0: [10, 20], 1: [15]}
+    one.fetched(0, 30)
+    one.fetched(1, end=4)
+    one.take(now_s=200.0)
+    one.take(now_s=200.0 + AWAITED_LOG_S)
+    assert caplog.text.count("wait") == 2, "another wait"
 
 
 def test_record_does_not_wait_for_a_partition_that_waits_itself() -> None:
