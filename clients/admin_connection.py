@@ -76,8 +76,10 @@ class AdminConnection:
             TimeoutError: The time was up first.
         """
         self.network.follow(*topics)
-        await self.network.refresh()
-        return await self.network.wait_for(condition, timeout_ms=timeout_ms)
+        before = self.network.metadata
+        return await self.network.wait_for(
+            lambda metadata: metadata is not before and condition(metadata), timeout_ms=timeout_ms
+        )
 
     async def wait_for_generation(self, topic: str, generation: int, *, timeout_ms: float = 30000) -> Topic:
         """Wait until a topic has been resized.

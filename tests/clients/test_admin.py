@@ -10,6 +10,7 @@ import pytest
 
 from anabranch import Admin, NewTopic
 from anabranch.cluster.in_process import Cluster
+from tests.broker.replication.replica_cluster import until
 
 
 @asynccontextmanager
@@ -47,3 +48,14 @@ async def test_admin_lifecycle() -> None:
         await other.stop()
         with pytest.raises(RuntimeError, match="not started"):
             await other.list_topics()
+
+
+async def test_wait_outlasts_a_cluster_that_is_down() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=1)])
+        await admin.wait_for_topic("t")
+        await cluster.crash_broker(1)
+        waiting = asyncio.create_task(admin.wait_for_topic("t"))
+        await until(lambda: admin.network._refresh_failures > 0)
+        await cluster.start_broker(1)
+        assert (await waiting).partitions[0].leader == 1
