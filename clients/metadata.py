@@ -127,7 +127,7 @@ class ClusterMetadata:
     def has_removed(self, topic: str, index: int) -> bool:
         """Whether a merge has removed the partition. One that never existed may be created soon."""
         known = self.topics.get(topic)
-        if known is None or known.lineage is None or index in known.partitions:
+        if known is None or known.lineage is None or index in known.partitions or index < 0:
             return False
         return not known.lineage.live(index) and bool(known.lineage.class_generations(index))
 

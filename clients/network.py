@@ -241,7 +241,8 @@ class Network:
         try:
             return await self.wait_for(is_reached, timeout_ms=left_ms)
         except TimeoutError:
-            obstacle = self.metadata.obstacle(topic) or f"{topic} does not meet the condition"
+            obstacle = self.metadata.obstacle(topic, None if index < 0 else index)
+            obstacle = obstacle or f"{topic} does not meet the condition"
             raise TimeoutError(f"not usable within {timeout_ms} ms: {obstacle}") from None
 
     # calls

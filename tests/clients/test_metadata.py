@@ -226,3 +226,8 @@ def test_unknown_epoch_is_older_than_none() -> None:
     """Metadata before version 7 has no epochs."""
     metadata = after(response(topic(partition(0, epoch=-1))))
     assert metadata.await_epochs({TopicPartition("t", 0): 5}) is metadata
+
+
+def test_partition_that_no_topic_can_have_was_not_removed() -> None:
+    metadata = after(response(topic(partition(0), counts=(2, 1))))
+    assert [metadata.has_removed("t", index) for index in (-1, 0, 1, 2)] == [False, False, True, False]

@@ -273,6 +273,8 @@ async def test_timed_out_wait_for_topic_names_last_error() -> None:
         brokers.topic_error, brokers.leader = ErrorCode.NONE, 7
         with pytest.raises(TimeoutError, match="t does not meet the condition"):
             await network.wait_for_topic("t", lambda metadata: False, timeout_ms=40)
+        with pytest.raises(TimeoutError, match="t has no partition 5"):
+            await network.wait_for_topic("t", lambda metadata: False, index=5, timeout_ms=40)
         assert network.error_for("t", 0) == "node 7, the leader of t-0, is not available"
         brokers.leader = 2
         await network.refresh()
