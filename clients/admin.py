@@ -203,7 +203,8 @@ class Admin(AdminConnection):
 
         Raises:
             ValueError: None of these is named, or several are.
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a broker that does not exist.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+            ConnectionError: The broker does not exist, or cannot be reached.
         """
         return await describe_configs(self.network, topic, broker, names, client_metrics)
 
@@ -237,6 +238,7 @@ class Admin(AdminConnection):
             ValueError: None of these is named, or several are.
             KafkaError: INVALID_CONFIG for a setting that does not exist, or a value that it cannot have;
                 INVALID_REQUEST for one that only a restart can change.
+            ConnectionError: The broker does not exist, or cannot be reached.
         """
         await alter_configs(
             self.network,
