@@ -127,8 +127,9 @@ def b12_callbacks(history: History) -> Iterator[str]:
     """Records of a new key epoch delivered before their owner flushed the old one (I5).
 
     The member that got the last record of a key epoch flushes before the first record of one that waited for it. It
-    need not if it is dead by then, or if the group went on without it: if another member has got the partition, or if it
-    is told later that it has lost it. The new owner's callback runs before. A partition that was removed with records that were deleted unread closes no gate (K705).
+    need not if it is dead by then, or if the group went on without it: another member has got the partition, or the
+    member hears later that it has lost it. The new owner's callback runs before. A partition that was removed with
+    records that were deleted unread closes no gate (K705).
     Without barriers in the group a member may learn late that keys have moved, and flushes before it reads on there.
     """
     opened: dict[tuple[Place, int], int] = {}
@@ -144,15 +145,13 @@ def b12_callbacks(history: History) -> Iterator[str]:
             last[key_epoch] = (delivery.order, delivery.consumer, delivery.offset)
     flushed: dict[tuple[Place, str], list[int]] = defaultdict(list)
     flushes: dict[Place, list[int]] = defaultdict(list)
-    lost: dict[tuple[Place, str], set[int]] = defaultdict(set)
     for callback in history.callbacks:
         for place in callback.places:
             if callback.kind == "assigned":
                 flushes[place].append(callback.order)
             else:
                 flushed[place, callback.consumer].append(callback.order)
-            if callback.kind == "lost":
-                lost[place, callback.consumer].add(callback.order)
+    losses = {one.order for one in history.callbacks if one.kind == "lost"}
     died = {one.consumer: one.order for one in history.died}
     taken: dict[Place, list[tuple[int, str]]] = defaultdict(list)
     for start in history.read_starts:
@@ -165,15 +164,14 @@ def b12_callbacks(history: History) -> Iterator[str]:
         for one in before:
             parent = (place[0], one.partition)
             ended, consumer, offset = last.get((parent, one.generation), (order, "", 0))
-            if is_gone_unread(history, parent, offset + 1, order):
-                continue
             if ended >= order or ended < died.get(consumer, -1) < order:
                 continue
-            if any(ended < at < order and other != consumer for at, other in taken[parent]):
+            if is_gone_unread(history, parent, offset + 1, order) or any(
+                ended < at < order and other != consumer for at, other in taken[parent]
+            ):
                 continue
             orders = flushed[parent, consumer]
-            following = bisect_left(orders, ended)
-            if following < len(orders) and orders[following] in lost[parent, consumer]:
+            if losses.intersection(orders[bisect_left(orders, ended) :][:1]):
                 continue
             if not history.barriers:
                 later = read[parent, consumer][bisect_left(read[parent, consumer], order) :]
