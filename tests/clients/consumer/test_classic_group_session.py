@@ -243,7 +243,11 @@ async def test_static_member_that_a_poll_of_positions_calls_unknown_does_not_rep
     """No heartbeat comes between: they are a minute apart here, and the poll has no instance id."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
-        patient: dict[str, Any] = {"group_instance_id": "desk", "heartbeat_interval_ms": 60_000}
+        patient: dict[str, Any] = {
+            "group_instance_id": "desk",
+            "heartbeat_interval_ms": 60_000,
+            "session_timeout_ms": 120_000,
+        }
         async with consumer_of(cluster, **patient) as first:
             while not first.assignment():
                 await first.getmany(timeout_ms=20)
