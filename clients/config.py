@@ -98,7 +98,7 @@ class ProducerConfig:
                 raise ValueError(f"{name} must be positive, not {value}")
             if name in _IN_REQUESTS and (not isinstance(value, int) or value > INT32_MAX):
                 raise ValueError(f"{name} is a whole number up to {INT32_MAX}, not {value}")
-        return cls(
+        config = cls(
             acks=count,
             enable_idempotence=idempotent,
             transactional_id=transactional_id,
@@ -106,6 +106,10 @@ class ProducerConfig:
             partitioner=partitioner,
             **rest,  # type: ignore[arg-type]
         )
+        if config.linger_ms >= config.delivery_timeout_ms:
+            limit_ms = config.delivery_timeout_ms
+            raise ValueError(f"linger_ms must be below delivery_timeout_ms ({limit_ms}), or records expire unsent")
+        return config
 
 
 def parse_acks(acks: int | str) -> int:

@@ -51,6 +51,7 @@ def test_idempotence_follows_acks_unless_demanded() -> None:
         ({"linger_ms": -1}, "linger_ms must be positive"),
         ({"batch_bytes": 0}, "batch_bytes must be positive"),
         ({"linger_ms": float("nan")}, "linger_ms must be positive"),
+        ({"linger_ms": 120_000}, "linger_ms must be below delivery_timeout_ms"),
         ({"request_timeout_ms": 1e4}, "request_timeout_ms is a whole number"),
         ({"transaction_timeout_ms": 2**31}, "transaction_timeout_ms is a whole number"),
     ],
