@@ -176,6 +176,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "the client of one command",
         "control/: tour_client",
     ),
+    "anabranch/control/test_state.py": (
+        "a former coordinator, which needs a cluster with a frozen node",
+        "dashboard/collectors/: present_coordinators",
+    ),
     "anabranch/dashboard/test_feed.py": (
         "collectors, which need a cluster and a viewer",
         "dashboard/collectors/: cluster_rows gates groups nodes rest topics",

@@ -76,7 +76,7 @@ def unexpected_error(planter: Planter) -> None:
     aim="a leader is asked for its end as soon as it is elected",
 )
 def end_not_heard_of(planter: Planter) -> None:
-    planter.replace(list_offsets, "check_leader_is_caught_up", lambda partition, version: None)
+    planter.replace(list_offsets, "is_caught_up", lambda partition: True)
 
 
 @plant("divergence of a fetch not checked")

@@ -98,8 +98,8 @@ def offsets_visible(planter: Planter) -> None:
 
 @plant("transactions: an abort commits the offsets")
 def abort_commits_offsets(planter: Planter) -> None:
-    def settle(offsets: Any, producer_id: int, *, commit: bool) -> Any:
-        return original(offsets, producer_id, commit=True)
+    def settle(offsets: Any, producer_id: int, *, commit: bool, marker_offset: int | None = None) -> Any:
+        return original(offsets, producer_id, commit=True, marker_offset=marker_offset)
 
     original = planter.replace(Offsets, "settle", settle)
 

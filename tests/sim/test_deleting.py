@@ -32,7 +32,7 @@ class Forgetful(list[Any]):
 
 
 def test_second_group_without_a_partition_fails_the_schedule() -> None:
-    schedule = DeletingSchedule(1)
+    schedule = DeletingSchedule(2)
     schedule.others.deliveries = Forgetful()
     violations = schedule.run().violations
     [liveness] = [one for one in violations if one.startswith("run: L2 not handed out")]
