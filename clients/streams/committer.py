@@ -175,6 +175,10 @@ class Committer:
                 written = await self._log_changes(producer, tasks)
                 if offsets:
                     await self._send_offsets(producer, offsets, commit.member)
+                await producer.flush()
+                for name in {name for receipts in written for name in receipts}:
+                    # The producer moves refused batches to a changelog that was created again meanwhile.
+                    self._check_topic_id(changelog_topic(self._application_id, name), producer.metadata)
                 await self._end(producer)
                 self._settle(tasks, written, transactional=True)
             else:
