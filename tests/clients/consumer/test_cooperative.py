@@ -313,6 +313,7 @@ async def test_group_shared_with_librdkafka(leads: str) -> None:
         history = History(cluster)
         other = Other(cluster, confluent_kafka)
         members: list[Reader] = []
+        passed_on = 0
 
         async def join() -> None:
             name = f"ours-{len(members)}"
@@ -323,15 +324,20 @@ async def test_group_shared_with_librdkafka(leads: str) -> None:
                 lambda: sorted([len(other.owned), *(len(one.owned) for one in members)], reverse=True) == list(sizes)
             )
 
-        async def pass_on(total: int) -> None:
+        async def pass_on() -> None:
+            nonlocal passed_on
+            passed_on += 120
             await send(producer, admin, 120)
-            await history.until(lambda: len(history.distinct | set(other.read)) == total)
+            await history.until(lambda: len(history.distinct | set(other.read)) == passed_on)
 
         try:
             async with Producer(cluster.bootstrap_servers, audit=True) as producer:
                 if leads == "theirs":
                     other.start()
                     await balanced(6)
+                    # First it has to have read: if a rebalance comes while librdkafka 2.16 asks where its partitions
+                    # start, it asks again after half a second, and reads them from there, whosever they are by then.
+                    await pass_on()
                     await join()
                 else:
                     await join()
@@ -339,19 +345,18 @@ async def test_group_shared_with_librdkafka(leads: str) -> None:
                     other.start()
                 await balanced(3, 3)
                 assert session_of(members[0].consumer).membership.is_leader == (leads == "ours")
-                await pass_on(120)
+                await pass_on()
                 await join()
                 await balanced(2, 2, 2)
                 revoked = [row for one in members for row in callbacks_of(history, one.name, "revoked")]
                 assert sum(len(partitions) for _, partitions in revoked) == (1 if leads == "theirs" else 4)
-                await pass_on(240)
+                await pass_on()
                 await members.pop().stop()
                 await balanced(3, 3)
-                await pass_on(360)
+                await pass_on()
                 await other.end()
                 await history.until(lambda: len(members[0].owned) == 6)
-                await send(producer, admin, 120)
-                await history.until(lambda: len(history.distinct | set(other.read)) == 480)
+                await pass_on()
                 assert not history.distinct & set(other.read)
                 assert repeated(history) == 0
         finally:
