@@ -250,7 +250,6 @@ class Sender:
                 topic = topics[name] = TopicProduceData(name=name, partition_data=[])
                 if batch.batch_generation >= 0 and queue.topic.lineage is not None:
                     topic.undeleted_partition_count = queue.topic.lineage.count
-                    topic.expected_topic_id = queue.topic.topic_id
             topic.partition_data.append(
                 PartitionProduceData(
                     index=queue.index,

@@ -29,7 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from anabranch.clients.producer.producer_record import Record, size_of
-from anabranch.clients.producer.queues import NO_GENERATION, Batch, PartitionQueue, TopicQueues
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import KeyClass
@@ -54,10 +54,6 @@ def adopt(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Se
         queue.established = False
         if reborn:
             queue.fence = queue.batch_generation
-            if not any(one.on_wire or one.doubtful for one in queue.unresolved):
-                # Refused while the topic did not exist: the keys may have other partitions in the new one.
-                for batch in list(queue.unresolved):
-                    refuse(batch, NO_GENERATION)
         if lineage is not None or reborn:
             withdraw(queue)
     return bool(affected)

@@ -15,7 +15,6 @@ import pytest
 from anabranch.clients.producer import drain_order, queues, switch
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import KeyClass
 from tests.clients.producer.world import TOPIC, UNKEYED, Leader, Receipt, Rules, Violation, World, explicit_route
 
@@ -403,28 +402,6 @@ def test_batch_of_deleted_topic_does_not_wait_for_its_generation_in_the_next_top
             world.arrive(node)
             world.answer(node)
     assert [stored.number for stored in world.leaders[0].log] == [0, 1]
-
-
-@pytest.mark.parametrize("doubtful", [False, True])
-def test_refused_batch_of_deleted_topic_is_partitioned_for_the_next_one(doubtful: bool) -> None:
-    """The generation does not tell the two topics apart, but the keys have other partitions."""
-    world = settled((1, 4))
-    world.send(1)
-    world.transmit()
-    topic = world.accumulator.topic(TOPIC)
-    (batch,) = topic.queue(0).unresolved
-    if doubtful:
-        world.accumulator.on_lost(batch, world.now)
-    world.leaders = {}
-    world.arrive(world.where[0])
-    world.answer(world.where[0])
-    world.accumulator.adopt(TOPIC, b"other", Lineage(4, [(0, 4)]), range(4))
-    world.send(1)
-    if doubtful:
-        assert list(topic.queue(0).unresolved) == [batch], "it may be stored in this topic already"
-    else:
-        assert waiting(topic) == {1: [0, 1]}
-        assert topic.queue(0).next_sequence == 0
 
 
 def test_refusal_of_batch_of_deleted_topic_fences_no_partition_of_a_topic_without_generations() -> None:
