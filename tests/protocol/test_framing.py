@@ -59,6 +59,15 @@ def test_frames_are_read_byte_by_byte() -> None:
     assert found == [b"abc", b"", b"d"]
 
 
+def test_missing_bytes_of_a_frame_that_has_begun_are_counted() -> None:
+    reader = FrameReader()
+    missing = []
+    for byte in framed(b"abc"):
+        reader.feed(bytes((byte,)))
+        missing.append(reader.missing)
+    assert missing == [0, 0, 0, 3, 2, 1, 0], "unknown before the length is whole"
+
+
 @pytest.mark.parametrize("length", [-1, -(2**31), 101, 2**31 - 1])
 def test_negative_or_too_large_length_is_refused(length: int) -> None:
     reader = FrameReader(frame_bytes_max=100)

@@ -71,7 +71,10 @@ def test_gates_are_described_only_after_add_gates() -> None:
 
 def test_unknown_group_is_dead_and_group_of_another_coordinator_is_an_error() -> None:
     assert responses.describe_missing_group("g", ErrorCode.NONE).group_state == "Dead"
-    assert responses.describe_missing_group("g", ErrorCode.NOT_COORDINATOR).error_code == ErrorCode.NOT_COORDINATOR
+    elsewhere = responses.describe_missing_group("g", ErrorCode.NOT_COORDINATOR)
+    assert (elsewhere.error_code, elsewhere.error_message) == (ErrorCode.NOT_COORDINATOR, None)
+    missing = responses.describe_missing_group("g", ErrorCode.GROUP_ID_NOT_FOUND)
+    assert missing.error_message == "there is no classic group 'g'"
 
 
 def test_tick_has_no_refusal() -> None:
