@@ -28,7 +28,7 @@ from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -123,6 +123,18 @@ def fetched_rows(response: OffsetFetchResponse) -> Iterator[tuple[TopicPartition
 def fetch_error(response: OffsetFetchResponse) -> int:
     """Return the error of the whole group."""
     return response.groups[0].error_code if response.groups else response.error_code
+
+
+def stable_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
+    """Return the committed offsets, without those of partitions with a pending one. Raises KafkaError for others."""
+    found: dict[TopicPartition, int] = {}
+    for partition, row in fetched_rows(response):
+        if row.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            continue
+        if row.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(row.error_code), f"offset of {partition}")
+        found[partition] = row.committed_offset
+    return found
 
 
 def position_request(

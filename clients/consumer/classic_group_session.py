@@ -165,7 +165,11 @@ class ClassicGroupSession:
         log.info("%s: %d partitions", membership.describe(), len(assigned.partitions))
         if not membership.assigns:
             return assigned  # made from older metadata, perhaps
-        return replace(assigned, shapes={name: topic_shape(topic) for name, topic in topics.items()})
+        shapes = {
+            name: TopicShape(topic.generation, frozenset(topic.partitions), topic.topic_id)
+            for name, topic in topics.items()
+        }
+        return replace(assigned, shapes=shapes)
 
     async def _assign(self) -> tuple[dict[str, Topic], SyncGroupRequest]:
         """Return the topics of the group, as its leader, and the request with the assignment, if this member assigns.
@@ -251,7 +255,7 @@ class ClassicGroupSession:
 
         async def once() -> dict[TopicPartition, int]:
             response: OffsetFetchResponse = await self._call(request, group_offsets.fetch_error)
-            offsets = _stable_offsets(response)
+            offsets = group_offsets.stable_offsets(response)
             epochs = {one: row.committed_leader_epoch for one, row in group_offsets.fetched_rows(response)}
             self._network.await_epochs(epochs)
             return offsets
@@ -396,22 +400,6 @@ class ClassicGroupSession:
             channel=channel,
             timeout_ms=self._rebalance_timeout_ms + ANSWER_MARGIN_MS if parked else None,
         )
-
-
-def topic_shape(topic: Topic) -> TopicShape:
-    """Return the part of the topic on which an assignment depends."""
-    return TopicShape(topic.generation, frozenset(topic.partitions), topic.topic_id)
-
-
-def _stable_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    for partition, row in group_offsets.fetched_rows(response):
-        if row.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
-            continue
-        if row.error_code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(row.error_code), f"offset of {partition}")
-        found[partition] = row.committed_offset
-    return found
 
 
 def _top_level(response: Any) -> int:
