@@ -35,7 +35,7 @@ READ_AHEAD: Final = 500
 
 
 class _LookedAhead(Iterator[ConsumerRecord]):
-    """Decoded records, of which the next one may have been looked at."""
+    """Decoded records; the next one may have been looked at."""
 
     __slots__ = ("_next", "_rest")
 

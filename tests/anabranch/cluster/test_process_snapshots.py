@@ -48,7 +48,7 @@ async def test_kept_snapshots_are_complete_ones_and_can_be_removed(tmp_path: Pat
 
 
 class Imagined:
-    """A cluster of three nodes without processes, of which two run."""
+    """A cluster of three nodes without processes; two of the nodes run."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
