@@ -207,7 +207,7 @@ class Runner:
                 return None if topic is None else events.TopicRead(topic)
             case "deletions":
                 deletions = await self._reader.deletions()
-                if not deletions <= self.state.topics.keys():  # a topic may be as new as its deletion
+                if not deletions <= self.state.topics.keys():  # created and deleted since the topics were read
                     await self._decide(await self._read_topics())
                 return events.DeletionsRead(deletions)
             case "controller":

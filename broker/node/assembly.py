@@ -77,8 +77,7 @@ def assemble(
             failpoint=failpoint,
             died=died,
         ).assemble(files)
-    config_changes = ConfigChanges({})
-    config_changes.on_change("topics", topic_configs.reload_topic)
+    config_changes = ConfigChanges({"topics": topic_configs.reload_topic})
     config_changes.on_failure = died
     authorizer = authorizer_of(settings)
     features = FinalizedFeatures(settings.withheld_features, profile_for(settings.kafka_version))

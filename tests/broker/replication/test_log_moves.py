@@ -43,6 +43,15 @@ def where(logs: LogManager) -> dict[str, list[str]]:
             for one in logs.directories}  # fmt: skip
 
 
+def with_records(disks: dict[str, Files]) -> tuple[LogManager, Partition, LogMoves]:
+    """A replica of five records on the first disk, and the moves of its log."""
+    logs = manager(disks)
+    partition = replica(logs)
+    for _ in range(5):
+        append(partition.log)
+    return logs, partition, LogMoves(logs)
+
+
 def finish(moves: LogMoves) -> int:
     return sum(1 for _ in iter(moves.step, False))
 
@@ -121,10 +130,7 @@ def test_move_continues_at_the_end_of_the_copy_after_a_restart(clean: bool) -> N
 
 def test_move_interrupted_before_its_last_step_is_finished_at_the_next_start() -> None:
     media = disks()
-    logs = manager(media)
-    partition, moves = replica(logs), LogMoves(logs)
-    for _ in range(5):
-        append(partition.log)
+    logs, partition, moves = with_records(media)
     moves.ask("t", 0, "/b", partition)
     faulty = media["/b"] = FaultyFiles(media["/b"])
     logs.directories[1].files = faulty
@@ -164,10 +170,7 @@ def test_move_can_be_cancelled_or_redirected() -> None:
 def test_failing_disk_delays_a_move() -> None:
     media = disks()
     media["/b"] = full = FaultyFiles(media["/b"])
-    logs = manager(media)
-    partition, moves = replica(logs), LogMoves(logs)
-    for _ in range(5):
-        append(partition.log)
+    logs, partition, moves = with_records(media)
     moves.ask("t", 0, "/b", partition)
     full.full = True
     assert not moves.step() and len(moves) == 1
@@ -179,10 +182,7 @@ def test_failing_disk_delays_a_move() -> None:
 def test_move_off_a_full_disk_is_finished() -> None:
     media = disks()
     media["/a"] = full = FaultyFiles(media["/a"])
-    logs = manager(media)
-    partition, moves = replica(logs), LogMoves(logs)
-    for _ in range(5):
-        append(partition.log)
+    logs, partition, moves = with_records(media)
     logs.checkpoint([("t", 0, 5)])
     moves.ask("t", 0, "/b", partition)
     full.full = True
@@ -198,10 +198,7 @@ def test_move_off_a_full_disk_is_finished() -> None:
 @pytest.mark.parametrize("step", ["rename", "flush_directory"])
 def test_move_continues_after_a_failed_step_of_the_swap(disk: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     media = disks()
-    logs = manager(media)
-    partition, moves = replica(logs), LogMoves(logs)
-    for _ in range(5):
-        append(partition.log)
+    logs, partition, moves = with_records(media)
     moves.ask("t", 0, "/b", partition)
     copied = logs.future("t", 0)
     assert copied is not None
