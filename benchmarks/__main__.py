@@ -31,7 +31,6 @@ NAMES: Final = (
         "handoff",
         "opening",
         "counting",
-        "streams",
         "streams_peers",
         "streams_restore",
         "streams_scaling",

@@ -21,7 +21,7 @@ from anabranch.inspect.closed_gates import closed_gates_of
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.topic_partition import TopicPartition
-from benchmarks.instances import Instance, Output
+from tests.clients.streams.instances import Instance, Output
 
 EXAMPLES: Final = 5
 PATIENCE_S: Final = 15

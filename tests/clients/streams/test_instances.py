@@ -2,8 +2,7 @@
 
 Method: applications whose instances are processes that are stopped and killed. Exactly once: that of
 `examples/flights.py`, whose aggregate has a checksum of each aircraft's flights in their order: a flight that is lost,
-repeated or out of order shows. At least once, repeating is allowed after a kill: `itineraries.py` shows the rest. The
-long form, with a year of flights, is `python -m benchmarks.streams --only exactness`.
+repeated or out of order shows. At least once, repeating is allowed after a kill: `itineraries.py` shows the rest.
 
 It takes as long as it takes: a run has failed when nothing happens any more, and tells then all that is known.
 """
@@ -21,10 +20,10 @@ from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.streams.config import AT_LEAST_ONCE
 from anabranch.cluster.in_process import Cluster
 from anabranch.demo.flights import DataMissing, Flight, load
-from benchmarks.instances import Instance, Output, send_all
 from examples import flights as example
 from tests.clients.streams import itineraries
 from tests.clients.streams.inquest import inquest
+from tests.clients.streams.instances import Instance, Output, send_all
 
 FLIGHTS = 9000
 SETTINGS = {"heartbeat_interval_ms": 100}

@@ -1,4 +1,4 @@
-"""Instances of a streams application as real processes, and their output; for measurements and tests."""
+"""Instances of a streams application as real processes, and their output."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ class Instance:
         bootstrap: str,
         directory: Path,
         settings: Mapping[str, object] | None = None,
-        log_level: str = "info",
     ) -> None:
         self.name = name
         self.status: Line = {}
         """The last status that it has printed."""
         self.log_path = directory / f"{name}.log"
-        words = ["anabranch.cli.main", "streams", topology, "--bootstrap-servers", bootstrap, "--log-level", log_level]
+        words = ["anabranch.cli.main", "streams", topology, "--bootstrap-servers", bootstrap, "--log-level", "info"]
         words += ["--application-id", application_id, "--state-dir", str(directory / name)]
         for setting, value in (settings or {}).items():
             words += ["--set", f"{setting}={value}"]
@@ -88,16 +87,16 @@ class Instance:
         """The counts of its state handovers, by name."""
         return dict(self.status.get("moves", {}))
 
-    async def until(self, condition: Callable[[Instance], bool], what: str, *, quiet_s: float = QUIET_S) -> None:
-        """Wait until its status satisfies a condition. AssertionError if the status does not change for `quiet_s`."""
+    async def until(self, condition: Callable[[Instance], bool], what: str) -> None:
+        """Wait until its status satisfies a condition. AssertionError if the status does not change for `QUIET_S`."""
         loop = asyncio.get_running_loop()
         status, changed_s = self.status, loop.time()
         while not condition(self):
             self.must_live()
             if self.status is not status:
                 status, changed_s = self.status, loop.time()
-            if loop.time() > changed_s + quiet_s:
-                raise AssertionError(f"{self.name}: not {what}, and nothing new for {quiet_s:g} s; {status}")
+            if loop.time() > changed_s + QUIET_S:
+                raise AssertionError(f"{self.name}: not {what}, and nothing new for {QUIET_S:g} s; {status}")
             await asyncio.sleep(0.02)
 
     def must_live(self) -> None:
@@ -140,7 +139,7 @@ async def send_all(producer: Producer, topic: str, rows: Iterable[tuple[bytes, b
 class Output:
     """Follows the output topic as a read_committed consumer: the last value of each key."""
 
-    def __init__(self, bootstrap: str, topic: str, *, since_ms: int = 0) -> None:
+    def __init__(self, bootstrap: str, topic: str) -> None:
         self._consumer = Consumer(
             topic,
             bootstrap_servers=bootstrap,
@@ -149,12 +148,10 @@ class Output:
             ordered_delivery=False,
             max_poll_records=5000,
         )
-        self._since_ms = since_ms
         self.table: dict[bytes, Any] = {}
         self.records = 0
         self.idle_s = 0.0
         """Seconds since the last record."""
-        self.on_record: Callable[[ConsumerRecord], None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
@@ -163,8 +160,8 @@ class Output:
     async def __aexit__(self, *_: object) -> None:
         await self._consumer.stop()
 
-    async def follow(self, until: Callable[[Output], bool], *, quiet_s: float = QUIET_S) -> None:
-        """Read until a condition holds. AssertionError if no record comes for `quiet_s` before."""
+    async def follow(self, until: Callable[[Output], bool]) -> None:
+        """Read until a condition holds. AssertionError if no record comes for `QUIET_S` before."""
         loop = asyncio.get_running_loop()
         received_s = loop.time()
         while not until(self):
@@ -173,15 +170,11 @@ class Output:
             self.idle_s = loop.time() - received_s
             for rows in batches.values():
                 self._take(rows)
-            if self.idle_s > quiet_s:
-                raise AssertionError(f"the output is not complete, and nothing has come for {quiet_s:g} s")
+            if self.idle_s > QUIET_S:
+                raise AssertionError(f"the output is not complete, and nothing has come for {QUIET_S:g} s")
 
     def _take(self, rows: Iterable[ConsumerRecord]) -> None:
         for record in rows:
-            if record.timestamp < self._since_ms:
-                continue
             self.records += 1
             assert record.key is not None and record.value is not None
             self.table[record.key] = json.loads(record.value)
-            if self.on_record is not None:
-                self.on_record(record)
