@@ -352,7 +352,7 @@ async def test_malformed_request_does_not_drop_earlier_responses() -> None:
 
 async def test_no_response_follows_an_unanswered_request() -> None:
     class Silence(ResponseOverride):
-        async def play(self, line: ConnectionHandle) -> None:
+        async def apply(self, connection: ConnectionHandle) -> None:
             return
 
     class Silencing(Dispatcher):

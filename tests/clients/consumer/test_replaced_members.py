@@ -282,7 +282,7 @@ class SilentBroker(ConsumerGroupMembership):
         request.asks_session_timeout = False
         return request
 
-    def beat_request(self) -> ConsumerGroupHeartbeatRequest:
+    def consumer_heartbeat_request(self) -> ConsumerGroupHeartbeatRequest:
         request = super().consumer_heartbeat_request()
         request.asks_session_timeout = False
         return request
