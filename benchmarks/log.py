@@ -174,12 +174,12 @@ def records_table(batch: bytes) -> list[Figure]:
     return figures
 
 
-def opening_table(batch: bytes, directory: Path, log_bytes: int = LOG_BYTES) -> list[Figure]:
+def opening_table(batch: bytes, directory: Path) -> list[Figure]:
     """The time to open a log, and the longest block of the event loop by its compaction."""
     files = OsFiles(directory / "opened")
     settings = LogSettings(segment_bytes=16 << 20, cleanup_policy="compact")
     log = PartitionLog.open(files, "t-0", settings, 0)
-    while log.size_bytes < log_bytes:
+    while log.size_bytes < LOG_BYTES:
         log.append_as_leader(batch, leader_epoch=1, now_ms=1)
     log.close()
     bases = [segment.base_offset for segment in log.segments]
@@ -194,17 +194,17 @@ def opening_table(batch: bytes, directory: Path, log_bytes: int = LOG_BYTES) -> 
         took_ms[name] = (time.perf_counter() - start) * 1e3
         rows.append((name, f"{took_ms[name]:.1f}", str(again.scanned_segments)))
     table(
-        f"opening a log of {log_bytes >> 20} MiB in {len(bases)} segments",
+        f"opening a log of {LOG_BYTES >> 20} MiB in {len(bases)} segments",
         *("", "milliseconds", "segments read"),
         rows=rows,
         note="after a crash, what was not flushed is read; without a checkpoint, everything is",
     )
     steps_ms = sorted(step_times_ms(Cleaning(files, again, cleanable_part(again, again.log_end_offset, 1), 1)))
     reading = f"read it all, {took_ms['no checkpoint']:.0f} ms"
-    mib_per_second = log_bytes / 2**20 / sum(steps_ms) * 1e3
+    mib_per_second = LOG_BYTES / 2**20 / sum(steps_ms) * 1e3
     return [
         Figure(
-            f"a clean log of {log_bytes >> 20} MiB opens in",
+            f"a clean log of {LOG_BYTES >> 20} MiB opens in",
             f"< {OPEN_CLEAN_MS_AIM:.0f} ms",
             f"{took_ms['clean stop']:.1f} ms",
             reading,

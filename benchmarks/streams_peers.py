@@ -106,15 +106,15 @@ class Measured:
         return self.processor_s / self.records * 1e6
 
 
-def create_topics(bootstrap: str, *names: str, partitions: int = PARTITIONS) -> None:
+def create_topics(bootstrap: str, *names: str) -> None:
     """Create topics of one replica, and wait until they have leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    for created in admin.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
+    for created in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
         created.result(WAIT_S)
     deadline_s = time.monotonic() + WAIT_S
     while time.monotonic() < deadline_s:
         found = [admin.list_topics(name, timeout=5).topics[name].partitions for name in names]
-        if all(len(each) == partitions and all(one.leader > 0 for one in each.values()) for each in found):
+        if all(len(each) == PARTITIONS and all(one.leader > 0 for one in each.values()) for each in found):
             return
     raise TimeoutError(f"{', '.join(names)} got no leaders")
 

@@ -111,10 +111,10 @@ class IssuedCertificate:
 class CertificateAuthority:
     """A certificate authority for a local cluster."""
 
-    def __init__(self, name: str = "Anabranch local authority", *, now: datetime.datetime | None = None) -> None:
+    def __init__(self, *, now: datetime.datetime | None = None) -> None:
         self._now = now or datetime.datetime.now(datetime.UTC)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Anabranch local authority")])
         usage = x509.KeyUsage(
             digital_signature=True,
             key_cert_sign=True,

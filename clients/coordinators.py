@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+GROUP_KEY_TYPE: Final = 0
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 """Errors after which the coordinator is looked up again. One that cannot replicate a commit may be cut off, too."""
 
@@ -63,28 +64,27 @@ class Coordinators:
         request: Any,
         error_of: Callable[[Any], int],
         *,
-        key_type: int,
         timeout_ms: float | None,
         channel: int,
         on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send to the coordinator, and to its successor if it moved; other errors are left in the response.
+        """Send to a group's coordinator, and to its successor if it moved; other errors are left in the response.
 
         `on_unknown_outcome` is called before the next attempt, if the last one may have succeeded.
         """
 
         async def once() -> Any:
-            node_id = await self.find(key, key_type)
+            node_id = await self.find(key, GROUP_KEY_TYPE)
             try:
                 response = await self._nodes.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
             except (ConnectionError, TimeoutError):
                 on_unknown_outcome()
-                self.forget(key, key_type)
+                self.forget(key, GROUP_KEY_TYPE)
                 raise
             code = ErrorCode(error_of(response))
             if code in _MOVED:
                 on_unknown_outcome()
-                self.forget(key, key_type)
+                self.forget(key, GROUP_KEY_TYPE)
                 raise KafkaError(code, f"coordinator of {key!r}")
             if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 raise KafkaError(code, f"coordinator of {key!r}")

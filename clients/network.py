@@ -277,12 +277,12 @@ class Network:
         connection = await self.connection(node_id, channel=channel)
         return await connection.call(request, version=version, timeout_ms=timeout_ms)
 
-    async def call_any(self, request: Any, *, timeout_ms: float | None = None) -> Any:
+    async def call_any(self, request: Any) -> Any:
         """Return the response of the first node that answers; open connections are tried first."""
         error: Exception = ConnectionError("no node is known")
         for node_id in self._nodes_by_preference():
             try:
-                return await self.call(node_id, request, timeout_ms=timeout_ms)
+                return await self.call(node_id, request)
             except (ConnectionError, TimeoutError) as failure:
                 error = failure
         raise error
@@ -316,12 +316,11 @@ class Network:
         request: Any,
         error_of: Callable[[Any], int],
         *,
-        key_type: int = 0,
         timeout_ms: float | None = None,
         channel: int = GROUP,
         on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send a request to the coordinator, and to its successor if it has moved.
+        """Send a request to the coordinator of a group, and to its successor if it has moved.
 
         `error_of` reads the error code of a response. Errors other than a moved or loading coordinator are left in the
         response for the caller. `on_unknown_outcome` is called before the next attempt, if the last one may have
@@ -331,7 +330,6 @@ class Network:
             key,
             request,
             error_of,
-            key_type=key_type,
             timeout_ms=timeout_ms,
             channel=channel,
             on_unknown_outcome=on_unknown_outcome,

@@ -207,13 +207,11 @@ class ClientConnection:
 
     __slots__ = ("_client_id", "_frames", "_next_id", "_waiting")
 
-    def __init__(
-        self, client_id: str | None, frame_bytes_max: int = FRAME_BYTES_MAX, landing: ReceiveBuffer | None = None
-    ) -> None:
+    def __init__(self, client_id: str | None, landing: ReceiveBuffer | None = None) -> None:
         """Create the client side; `landing`: see `FrameReader`."""
         raw = None if client_id is None else client_id.encode()
         self._client_id = _pack_int16(-1) if raw is None else _pack_int16(len(raw)) + raw
-        self._frames = FrameReader(frame_bytes_max, landing)
+        self._frames = FrameReader(landing=landing)
         self._next_id = 0
         self._waiting: deque[tuple[int, Api, int]] = deque()
 

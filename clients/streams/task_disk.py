@@ -58,7 +58,6 @@ class TaskDisk:
 
     def __init__(self, directory: Path, stores: tuple[str, ...]) -> None:
         self.directory = directory
-        self._stores = stores
         _distrust_after_power_failure(directory)
         _distrust_other_format(directory)
         make_directory(str(directory))

@@ -169,9 +169,9 @@ def record_count_of(buffer: Buffer) -> int:
     return count
 
 
-def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Yield position and header of every whole batch. An incomplete tail, as in fetch responses, is left out."""
-    end = len(buffer)
+    position, end = 0, len(buffer)
     while position + HEADER_BYTES <= end:
         header = _new_header(HEADER.unpack_from(buffer, position))
         if header.magic != MAGIC:

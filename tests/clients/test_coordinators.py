@@ -53,7 +53,6 @@ async def beat(coordinators: Coordinators, on_unknown_outcome: Callable[[], None
         "g",
         request,
         lambda one: one.error_code,
-        key_type=0,
         timeout_ms=None,
         channel=0,
         on_unknown_outcome=on_unknown_outcome,

@@ -47,8 +47,6 @@ class Client:
     """What is missing on this machine."""
     python: bool = False
     """Its tests belong to `make test`."""
-    sees_acks: bool = True
-    """Whether its producer tells of single records."""
     aborts: bool = True
 
     def run(self, command: str, **arguments: object) -> Driver:
@@ -103,7 +101,6 @@ CLIENTS: tuple[Client, ...] = (
             TOKEN_ENDPOINT: "is built without HTTP",
         },
         absent=_missing("kcat"),
-        sees_acks=False,
         aborts=False,
     ),
     Client(

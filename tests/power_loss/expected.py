@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.producer_state import NO_OFFSET
 from anabranch.protocol.errors import KafkaError
-from anabranch.protocol.records.batch import BatchHeader, check_crc, iter_batches, read_header
+from anabranch.protocol.records.batch import BatchHeader, check_crc, iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import iter_records
 
@@ -232,8 +232,3 @@ def _aborted(log: PartitionLog, found: list[Batch], expected: Expected) -> str:
         if inside and known.get((producer_id, marker), marker) > min(inside):
             return f"the aborted transaction of producer {producer_id} from {first} to {marker} passes for committed"
     return ""
-
-
-def header_of(data: bytes) -> BatchHeader:
-    """The header of one batch."""
-    return read_header(data)

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-WRITING: Final = os.O_WRONLY | os.O_RDWR
-
 
 @dataclass(frozen=True, slots=True)
 class Operation:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from anabranch.broker.handlers import offset_for_leader_epoch
 from anabranch.broker.replication.legacy_producers import LegacyProducers
@@ -23,8 +23,6 @@ from tests.sim.history import Seen
 from tests.sim.loop import PROCESS
 from tests.sim.probes import wrap
 from tests.sim.zookeeper import Change
-
-NO_RESIZE: Final = -1
 
 
 @contextlib.contextmanager

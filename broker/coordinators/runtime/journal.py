@@ -176,14 +176,12 @@ class Journal:
         except KafkaError as error:
             raise KafkaError(errors.get(error.code, error.code), error.message) from error
 
-    async def wait_replicated(
-        self, partition: int, offset: int, errors: Mapping[ErrorCode, ErrorCode], *, timeout_ms: int | None = None
-    ) -> None:
+    async def wait_replicated(self, partition: int, offset: int, errors: Mapping[ErrorCode, ErrorCode]) -> None:
         """Wait until all in-sync replicas have everything below `offset`. Raises KafkaError like `append`."""
         try:
             if self._replicas.leader_of(self.topic, partition).high_watermark >= offset:
                 return
-            async with asyncio.timeout((self._timeout_ms if timeout_ms is None else timeout_ms) / 1000):
+            async with asyncio.timeout(self._timeout_ms / 1000):
                 await self._replicas.wait_committed(self.topic, partition, offset)
         except TimeoutError:
             late = ErrorCode.REQUEST_TIMED_OUT

@@ -163,7 +163,6 @@ class Stored:
         self._topic = topic
         self._skip_bad = skip_bad
         self._skipped = 0
-        self._accepted = 0
         self._ends: dict[int, tuple[int, int]] = {}
         self._failed: dict[str, int] = {}
         self._wrong_line = ""
@@ -178,7 +177,6 @@ class Stored:
             timestamp_ms=record.timestamp_ms,
             headers=record.headers,
         )
-        self._accepted += 1
         future.add_done_callback(self._on_acknowledged)
 
     async def send_all(

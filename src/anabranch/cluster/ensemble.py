@@ -21,11 +21,10 @@ START_TRIES: Final = 3
 class LocalEnsemble(Startable):
     """`size` servers, numbered from 1; `async with` starts and stops them."""
 
-    def __init__(self, directory: str | Path, size: int = 3, *, tick_ms: int = 500) -> None:
+    def __init__(self, directory: str | Path, size: int = 3) -> None:
         self.servers: dict[int, LocalZooKeeper] = {}
         self._directory = Path(directory)
         self._size = size
-        self._tick_ms = tick_ms
 
     @property
     def hosts(self) -> str:
@@ -56,7 +55,6 @@ class LocalEnsemble(Startable):
                 host=HOST,
                 port=ports[3 * number - 3],
                 data_dir=self._directory / f"zookeeper-{number}",
-                tick_ms=self._tick_ms,
                 server_id=number,
                 quorum=quorum,
             )

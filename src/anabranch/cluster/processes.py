@@ -265,13 +265,12 @@ class ProcessCluster(Startable):
         await node.start()
         await node.wait_ready()
 
-    async def wait_brokers(self, count: int, *, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
+    async def wait_brokers(self, count: int) -> None:
         """Wait until every running broker's metadata shows `count` live brokers. Raises NodeFailed."""
         await wait_for_live_brokers(
             self.brokers,
             count,
             lambda node: known_brokers(*self.inter_broker_address(node), self.security),
-            stall_timeout_s=stall_timeout_s,
         )
 
     @property

@@ -59,6 +59,7 @@ JVM_OPTIONS: Final = (
     "-Dzookeeper.jmx.log4j.disable=true",
     "-Dzookeeper.preAllocSize=1024",  # KiB; the default of 64 MiB is for disks that seek
 )
+TICK_MS: Final = 500
 IPV4_ALONE: Final = "-Djava.net.preferIPv4Stack=true"
 """Otherwise a JVM binds IPv4 addresses to sockets of IPv6, which some machines do not have."""
 DIE_WITH: Final = """\
@@ -298,7 +299,6 @@ class LocalZooKeeper(ZooKeeperProcess):
         host: str = "127.0.0.1",
         port: int = 0,
         data_dir: str | Path | None = None,
-        tick_ms: int = 500,
         server_id: int = 0,
         quorum: Mapping[int, str] | None = None,
         stall_timeout_s: float | None = STALL_TIMEOUT_S,
@@ -315,7 +315,6 @@ class LocalZooKeeper(ZooKeeperProcess):
         self._server_id = server_id
         self._quorum = quorum or {}
         self._jaas = Path(jaas).resolve() if jaas is not None else None
-        self._tick_ms = tick_ms
 
     def _command(self, directory: Path) -> list[str]:
         runtime, jars = java_version()
@@ -343,8 +342,8 @@ class LocalZooKeeper(ZooKeeperProcess):
             "dataDir": directory / ZOOKEEPER_DATA,
             "clientPort": self.port,
             "clientPortAddress": self._host,
-            "tickTime": self._tick_ms,
-            "minSessionTimeout": self._tick_ms,
+            "tickTime": TICK_MS,
+            "minSessionTimeout": TICK_MS,
             "maxSessionTimeout": 120_000,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",

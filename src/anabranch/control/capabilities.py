@@ -34,19 +34,16 @@ class CapabilitiesRow(TypedDict):
     rules: Annotated[list[CapabilityRow], "by the fields of rules; `requests` are all rules without such a field"]
 
 
-def capabilities_row(
-    requests: Iterable[tuple[str, str, str]], refused_rules: Mapping[str, str], kinds: Iterable[str] = KINDS_OF_RULES
-) -> CapabilitiesRow:
+def capabilities_row(requests: Iterable[tuple[str, str, str]], refused_rules: Mapping[str, str]) -> CapabilitiesRow:
     """Make the rows.
 
     Args:
         requests: Method, path, and the reason of its refusal; empty if it is served.
         refused_rules: Kind of rule -> the reason of its refusal.
-        kinds: All kinds of rules.
     """
     return {
         "requests": [_row(f"{method} {path}", reason) for method, path, reason in requests],
-        "rules": [_row(kind, refused_rules.get(kind, "")) for kind in kinds],
+        "rules": [_row(kind, refused_rules.get(kind, "")) for kind in KINDS_OF_RULES],
     }
 
 

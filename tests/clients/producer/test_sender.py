@@ -46,8 +46,6 @@ class Broker:
         self.verdicts: list[ErrorCode | str] = []
         self.producer_id_errors: list[ErrorCode] = []
         self.hold: asyncio.Event | None = None
-        self.open = 0
-        self.open_max = 0
 
     async def answer(self, request: Any) -> Any:
         if isinstance(request, MetadataRequest):

@@ -119,7 +119,6 @@ class World:
         self.barrier = barrier
         self.faults = 6 if faults else 0
         self.lagging = lagging
-        self.expiring = expiring
         self.planned = 0
         self.published = 0
         self.leaders = {p: Leader(0) for p in range(counts[0])}
@@ -331,7 +330,6 @@ class World:
     def finish(self) -> None:
         """No more faults, everything is taken up and published: all records must come to rest."""
         self.faults = 0
-        self.expiring = False
         for _ in range(4000):
             if self.accumulator.outstanding == 0 and not any(self.zombies):
                 return

@@ -45,7 +45,6 @@ from anabranch.faults.active_rule import RuleRow
 from anabranch.faults.rule_json import from_json
 
 SNAPSHOTS: Final = "/v1/state/snapshots"
-ONE_TOPIC: Final = "/v1/topics/{topic}"
 REFUSED: Final[Mapping[str, str]] = {
     "/v1/zookeeper": "ZooKeeper is a process of its own; read it with zkCli.sh, or any other client of ZooKeeper",
     "/v1/state/snapshots/{name}/file": "a snapshot of processes is a directory: snapshots/NAME in that of the cluster",
