@@ -191,14 +191,8 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return crc32c(memoryview(buffer)[start:end]) == header.crc
 
 
-def set_offset_and_epoch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write in place what a leader adds to a batch: its base offset and leader epoch."""
-    _I64.pack_into(buffer, position, base_offset)
-    _I32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
-
-
 def set_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Set all timestamps of a batch to the broker's; unlike `set_offset_and_epoch` this needs a new checksum."""
+    """Set all timestamps of a batch to the broker's."""
     view = memoryview(buffer)
     attributes = header.attributes | LOG_APPEND_TIME
     struct.pack_into(">h", view, position + ATTRIBUTES_POSITION, attributes)

@@ -10,13 +10,13 @@ import pytest
 from anabranch.broker.handlers.old_fetch import INCOMPLETE, convert_batches
 from anabranch.broker.storage.segments import Segments
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
 from anabranch.protocol.records.record import iter_records
 from tests.broker.replication.replica_cluster import NOW_MS, batch, replica_cluster, values
-from tests.broker.storage.unreadable import FAR_TIMESTAMPS, UNREADABLE, stored_at
+from tests.broker.storage.unreadable import FAR_TIMESTAMPS, UNREADABLE
+from tests.protocol.stored_batch import stored_at
 
 OLD_CODECS = ["none", "gzip", "snappy", "lz4"]
 
@@ -156,18 +156,12 @@ async def all_in(records: bytes, **more: Any) -> list[int]:
     return [one.offset for one in messages_in(await convert_batches(records, 1, **more))]
 
 
-def at(offset: int, records: bytes) -> bytes:
-    moved = bytearray(records)
-    set_offset_and_epoch(moved, 0, offset, 0)
-    return bytes(moved)
-
-
 async def test_down_converted_size_is_limited_except_for_the_first_batch() -> None:
     async with replica_cluster(1):
         tiny = a_batch(records=100, value=b"")  # many times larger as messages
         assert len(await convert_batches(tiny, 1, 0)) > 1.5 * len(tiny)
         assert await all_in(tiny, first_offset=0) == list(range(100))
-        several = b"".join(at(100 * number, tiny) for number in range(10))
+        several = b"".join(stored_at(tiny, 100 * number) for number in range(10))
         found = await convert_batches(several, 1, 0)
         assert len(found) <= len(several)
         offsets = [one.offset for one in messages_in(found)]
@@ -177,7 +171,7 @@ async def test_down_converted_size_is_limited_except_for_the_first_batch() -> No
 
 async def test_unreadable_batch_ends_the_response() -> None:
     async with replica_cluster(1):
-        good, bad = a_batch(value=b"v" * 500), bytearray(at(3, a_batch()))
+        good, bad = a_batch(value=b"v" * 500), bytearray(stored_at(a_batch(), 3))
         bad[61] ^= 0x40
         assert await all_in(good + bytes(bad), first_offset=0) == [0, 1, 2]
         with pytest.raises(KafkaError) as refusal:

@@ -7,7 +7,8 @@ import pytest
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import NOW_MS, batch, replica_cluster, until
-from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at, with_max_timestamp
+from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, with_max_timestamp
+from tests.protocol.stored_batch import stored_at
 
 ALL = {**UNREADABLE, "timestamps of 65 bits": FAR_TIMESTAMPS, "an offset far away": FAR_OFFSETS}
 

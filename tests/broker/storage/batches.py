@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, seal, set_offset_and_epoch
+from anabranch.protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, seal
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import Compression, compress
+from tests.protocol.stored_batch import stored_at
 
 NOW_MS = 1_700_000_000_000
 
@@ -25,10 +26,8 @@ def batch(
     builder = BatchBuilder(compression, limit_bytes=1 << 30)
     for index in range(records):
         builder.append(key, value, (), timestamp_ms + index)
-    built = bytearray(builder.build(*producer, transactional=transactional, control=control))
-    if at is not None:
-        set_offset_and_epoch(built, 0, *at)
-    return bytes(built)
+    built = bytes(builder.build(*producer, transactional=transactional, control=control))
+    return built if at is None else stored_at(built, *at)
 
 
 def batch_of(content: bytes, count: int, compression: str = "none", *, packed: bytes | None = None) -> bytes:

@@ -8,10 +8,11 @@ import pytest
 
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction, CleanedTransactions
 from anabranch.broker.storage.compaction import BatchFilter, OffsetMap
-from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header, set_offset_and_epoch
+from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.record import iter_records
+from tests.protocol.stored_batch import stored_at
 
 NOW_MS = 1_000_000
 HORIZON_MS = 500
@@ -29,19 +30,14 @@ def a_batch(
     builder = BatchBuilder(compression, limit_bytes=1 << 20)
     for number, (key, value) in enumerate(records):
         builder.append(key, value, (("header", b"%d" % number),), 100 + number)
-    built = bytearray(builder.build(*producer, transactional=transactional))
-    set_offset_and_epoch(built, 0, at, 4)
-    return bytes(built)
+    return stored_at(builder.build(*producer, transactional=transactional), at, 4)
 
 
-def a_marker(commit: bool, *, at: int, producer_id: int = 7) -> bytes:
-    built = bytearray(
-        build_end_transaction(
-            commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp_ms=200
-        )
+def a_marker(commit: bool, *, at: int) -> bytes:
+    marker = build_end_transaction(
+        commit=commit, producer_id=7, producer_epoch=0, coordinator_epoch=1, timestamp_ms=200
     )
-    set_offset_and_epoch(built, 0, at, 4)
-    return bytes(built)
+    return stored_at(marker, at, 4)
 
 
 def a_filter(

@@ -14,13 +14,14 @@ from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.log_settings import UNLIMITED
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import NO_TIMESTAMP, set_offset_and_epoch
+from anabranch.protocol.records.batch import NO_TIMESTAMP
 from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import opened
 from tests.cases import examples
 from tests.compiled_parts import is_compiled
+from tests.protocol.stored_batch import stored_at
 
 SETTINGS = (
     LogSettings(index_interval_bytes=300),
@@ -52,29 +53,27 @@ class Leader:
         producer_id = rng.randint(0, 3)
         if rng.random() < 0.1:
             records = 1
-            marker = build_end_transaction(
+            built = build_end_transaction(
                 commit=rng.random() < 0.5,
                 producer_id=1,
                 producer_epoch=0,
                 coordinator_epoch=1,
                 timestamp_ms=self.now_ms,
             )
-            built = bytearray(marker)
         else:
             records = rng.randint(1, 4)
             sequence = self.sequences.get(producer_id, 0)
             self.sequences[producer_id] = sequence + records
-            made = batch(
+            built = batch(
                 records,
                 value=bytes(rng.randint(0, 120)),
                 timestamp_ms=NO_TIMESTAMP if records == 1 and rng.random() < 0.2 else self.now_ms,
                 producer=(producer_id, 0, sequence) if producer_id else (-1, -1, -1),
                 transactional=producer_id == 1,
             )
-            built = bytearray(made)
-        set_offset_and_epoch(built, 0, self.offset, self.epoch)
+        built = stored_at(built, self.offset, self.epoch)
         self.offset += records
-        return bytes(built)
+        return built
 
     def response(self) -> list[bytes]:
         """The batches of a response; one of them may be invalid, and the last one incomplete."""
@@ -91,7 +90,7 @@ class Leader:
         elif kind == "magic":
             damaged[16] = 1
         else:
-            set_offset_and_epoch(damaged, 0, 0, self.epoch)
+            damaged = bytearray(stored_at(damaged, 0, self.epoch))
         return [*batches[:keep], bytes(damaged), *batches[keep + 1 :]]
 
 

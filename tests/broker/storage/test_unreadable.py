@@ -14,7 +14,8 @@ from anabranch.protocol.records.batch import iter_batches, read_header
 from anabranch.protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append, everything
-from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at, with_max_timestamp
+from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, with_max_timestamp
+from tests.protocol.stored_batch import stored_at
 
 COMPACT = LogSettings(segment_bytes=400, cleanup_policy="compact")
 ALL = {**UNREADABLE, "timestamps of 65 bits": FAR_TIMESTAMPS, "an offset far away": FAR_OFFSETS}

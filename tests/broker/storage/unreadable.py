@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from anabranch.protocol.records.batch import HEADER_BYTES, seal, set_offset_and_epoch
+from anabranch.protocol.records.batch import HEADER_BYTES, seal
 from tests.broker.storage.batches import NOW_MS, batch, batch_of
 
 RECORD = batch()[HEADER_BYTES:]
@@ -49,11 +49,4 @@ def with_max_timestamp(records: bytes, max_timestamp: int) -> bytes:
     buffer = bytearray(records)
     struct.pack_into(">q", buffer, 35, max_timestamp)
     seal(memoryview(buffer), 0, len(buffer))
-    return bytes(buffer)
-
-
-def stored_at(records: bytes, offset: int, epoch: int = 0) -> bytes:
-    """As a leader that checks nothing would hand it to its followers."""
-    buffer = bytearray(records)
-    set_offset_and_epoch(buffer, 0, offset, epoch)
     return bytes(buffer)

@@ -31,7 +31,6 @@ from anabranch.clients.consumer.steps import (
 )
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import KeyEpoch
-from anabranch.protocol.records.batch import set_offset_and_epoch
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.consumer.core_member import (
     COMMIT_INTERVAL_S,
@@ -97,9 +96,7 @@ def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
     assert isinstance(member.ask(), DeliverRecords)
     member.first.receive(batch(0, [b"v"] * (CUT - 2)), 0)
     member.take()
-    behind = bytearray(batch(CUT, [b"w"]))
-    set_offset_and_epoch(behind, 0, CUT, 1)
-    member.first.receive(bytes(behind), CUT - 2)
+    member.first.receive(batch(CUT, [b"w"], epoch=1), CUT - 2)
     member.gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
     member.ask()
     assert member.kinds() == [Flush, Commit]

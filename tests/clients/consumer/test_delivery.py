@@ -18,12 +18,12 @@ from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch
-from anabranch.protocol.records.batch import set_offset_and_epoch
-from tests.broker.storage.unreadable import UNREADABLE, stored_at
+from tests.broker.storage.unreadable import UNREADABLE
 from tests.clients.consumer.core_member import TOPIC as GATED
 from tests.clients.consumer.core_member import metadata
 from tests.clients.consumer.groups import TOPIC, make_topic
 from tests.clients.consumer.test_progress import batch
+from tests.protocol.stored_batch import stored_at
 
 
 @pytest.mark.parametrize("second", ["damaged here", "damaged there"])
@@ -70,9 +70,7 @@ def test_key_epoch_waits_for_empty_predecessors_without_commits() -> None:
     progress = assignment[child]
     progress.begin(0)
     progress.crossed.add(KeyEpoch(1, 1))
-    stored = bytearray(batch(0, [b"a"]))
-    set_offset_and_epoch(stored, 0, base_offset=0, leader_epoch=2)
-    progress.receive(bytes(stored), 0)
+    progress.receive(batch(0, [b"a"], epoch=2), 0)
     assert not deliveries.take(100, 0.0)
     assert gates.note_end(GATED, KeyEpoch(0, 0), 5, leader_epoch=2)
     assert not deliveries.take(100, 0.0)

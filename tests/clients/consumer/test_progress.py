@@ -11,10 +11,11 @@ from anabranch.clients.consumer.consumer_record import NO_GENERATION
 from anabranch.clients.consumer.progress import READ_AHEAD, PartitionProgress
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch
-from anabranch.protocol.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, set_offset_and_epoch
+from anabranch.protocol.records.batch import ATTRIBUTES_POSITION, CRC_POSITION
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.crc32c import crc32c
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.protocol.stored_batch import stored_at
 
 WHERE = TopicPartition("t", 0)
 
@@ -23,9 +24,7 @@ def batch(base: int, values: list[bytes], epoch: int = 0, times_ms: Sequence[int
     builder = BatchBuilder()
     for value, timestamp_ms in zip(values, times_ms or repeat(0), strict=False):
         builder.append(None, value, (), timestamp_ms)
-    data = bytearray(builder.build())
-    set_offset_and_epoch(data, 0, base, epoch)
-    return bytes(data)
+    return stored_at(builder.build(), base, epoch)
 
 
 def progress_at(offset: int = 0) -> PartitionProgress:

@@ -10,11 +10,11 @@ import random
 
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.protocol.apis.fetch import AbortedTransaction
-from anabranch.protocol.records.batch import set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.cases import for_each
+from tests.protocol.stored_batch import stored_at
 
 Aborted = tuple[int, int, int]
 """(producer id, first offset, offset of the marker)"""
@@ -39,7 +39,7 @@ class Log:
             self._open.setdefault(producer_id, []).extend(offsets)
         else:
             self.committed += offsets
-        self._append(bytearray(builder.build(producer_id, 0, 0, transactional)), count)
+        self._append(builder.build(producer_id, 0, 0, transactional), count)
 
     def marker(self, producer_id: int, *, commit: bool) -> None:
         offsets = self._open.pop(producer_id, [])
@@ -50,11 +50,10 @@ class Log:
         data = build_end_transaction(
             commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0
         )
-        self._append(bytearray(data), 1)
+        self._append(data, 1)
 
-    def _append(self, data: bytearray, count: int) -> None:
-        set_offset_and_epoch(data, 0, self.end, 0)
-        self.batches.append((self.end, self.end + count, bytes(data)))
+    def _append(self, data: bytes, count: int) -> None:
+        self.batches.append((self.end, self.end + count, stored_at(data, self.end)))
         self.end += count
 
     def fetch(self, offset: int, batches: int) -> tuple[bytes, list[AbortedTransaction]]:

@@ -3,13 +3,14 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.records.batch import read_header, set_log_append_time, set_offset_and_epoch
+from anabranch.protocol.records.batch import read_header, set_log_append_time
 from anabranch.protocol.records.batch_builder import BatchBuilder, with_records
 from anabranch.protocol.records.compression import Compression
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.conversion import down_convert, up_convert
 from anabranch.protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
 from anabranch.protocol.records.record import Record, iter_records
+from tests.protocol.stored_batch import stored_at
 
 CODECS = ["none", "gzip", "snappy", "lz4"]
 NOW_MS = 1_600_000_000_000
@@ -21,9 +22,7 @@ def a_batch(compression: str = "none", count: int = 4, base_offset: int = 10) ->
     contents = [(b"a", b"1"), (b"a", None), (None, b""), (b"b", b"4")]
     for number, (key, value) in enumerate(contents[:count]):
         builder.append(key, value, [("h", b"x")], NOW_MS + number)
-    batch = bytearray(builder.build(5, 0, 0, transactional=True))
-    set_offset_and_epoch(batch, 0, base_offset, 3)
-    return bytes(batch)
+    return stored_at(builder.build(5, 0, 0, transactional=True), base_offset, 3)
 
 
 def down(batch: bytes, magic: int, first_offset: int = 0) -> list[Message]:

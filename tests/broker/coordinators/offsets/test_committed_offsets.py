@@ -14,6 +14,7 @@ from anabranch.broker.coordinators.runtime.journal import entries_of
 from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key, encode_offset
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
+from tests.protocol.stored_batch import stored_at
 
 P0: TopicPartition = ("t", 0)
 P1: TopicPartition = ("t", 1)
@@ -45,7 +46,7 @@ def test_replay_equals_the_live_map(script: list[Any], seed: int) -> None:
     for kind, first, second in script:
         builder = BatchBuilder()
         if kind == "settle":
-            journal += with_offset(
+            journal += stored_at(
                 build_end_transaction(
                     commit=second, producer_id=first, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0
                 ),
@@ -81,10 +82,6 @@ def test_replay_equals_the_live_map(script: list[Any], seed: int) -> None:
     replayed = replay.offsets.get("g", Offsets())
     assert replayed.committed == live.committed
     assert {one: row for one, row in replayed.staged.items() if row} == live.staged
-
-
-def with_offset(batch: bytes, base_offset: int) -> bytes:
-    return base_offset.to_bytes(8, "big") + batch[8:]
 
 
 def test_older_journal_offset_does_not_override_a_newer_commit() -> None:

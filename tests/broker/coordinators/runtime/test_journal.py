@@ -20,7 +20,8 @@ from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.coordinators.world import GroupWorld, group_world
-from tests.broker.storage.unreadable import UNREADABLE, stored_at
+from tests.broker.storage.unreadable import UNREADABLE
+from tests.protocol.stored_batch import stored_at
 
 OFFSET_KEY = OffsetCommitKey(group="g", topic="t", partition=1)
 GROUP_KEY = GroupMetadataKey(group="g")
