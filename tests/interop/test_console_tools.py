@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
@@ -11,11 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from anabranch import Producer
-from anabranch.cluster.zookeeper import why_unavailable
 from anabranch.spark_jobs import java
 from tests.differential.kafka_server import VARIABLE, why_absent
 from tests.interop.clients import CLIENTS
-from tests.interop.world import World
+from tests.interop.world import World, running_world
 
 pytestmark = [
     pytest.mark.interop,
@@ -29,13 +27,10 @@ JAVA = next(client for client in CLIENTS if client.name == "java")
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    if reason := why_unavailable() or why_absent():
+    if reason := why_absent():
         pytest.skip(f"NOT TRIED WITH KAFKA'S TOOLS: {reason}")
-    with asyncio.Runner() as runner:
-        one = World(runner)
-        runner.run(one.cluster.start())
+    with running_world() as one:
         yield one
-        runner.run(one.cluster.stop())
 
 
 def tool(world: World, name: str, *words: str, servers: str = "--bootstrap-server", stdin: str = "") -> str:

@@ -5,7 +5,6 @@ Every record of the source stands in the target once, for readers of committed r
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +12,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from anabranch.cluster.zookeeper import why_unavailable
 from tests.interop.batches import batches_of
 from tests.interop.clients import CLIENTS
 from tests.interop.driving import PATIENCE_S, Driver
-from tests.interop.world import World
+from tests.interop.world import World, running_world
 
 GROUP, TRANSACTION = 0, 1
 KILLS = 10 if os.environ.get("ANABRANCH_INTEROP") else 2
@@ -36,13 +34,8 @@ pytestmark = [
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    if reason := why_unavailable():
-        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
-    with asyncio.Runner() as runner:
-        one = World(runner)
-        runner.run(one.cluster.start())
+    with running_world() as one:
         yield one
-        runner.run(one.cluster.stop())
 
 
 @pytest.mark.costly

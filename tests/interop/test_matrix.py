@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 
 import pytest
 
 from anabranch.broker.profiles.profile import DEFAULT
-from anabranch.cluster.zookeeper import why_unavailable
 from tests.interop.capabilities import CAPABILITIES
 from tests.interop.clients import CLIENTS, OLD_FORMATS, Client
-from tests.interop.world import SHOWN, World
+from tests.interop.world import SHOWN, World, running_world
 
 WHOLE = bool(os.environ.get("ANABRANCH_INTEROP"))
 SHORT = frozenset({"produce", "eager", "transactions", "admin"})
@@ -31,13 +29,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    if reason := why_unavailable():
-        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
-    with asyncio.Runner() as runner:
-        one = World(runner)
-        runner.run(one.cluster.start())
+    with running_world() as one:
         yield one
-        runner.run(one.cluster.stop())
 
 
 def cells() -> Iterator[object]:

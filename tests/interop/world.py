@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
+
+import pytest
 
 from anabranch.broker.profiles.profile import DEFAULT
 from anabranch.clients.admin import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.processes import ProcessCluster
+from anabranch.cluster.zookeeper import why_unavailable
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
@@ -163,3 +167,15 @@ async def values_of(host: str, port: int, topic_id: bytes, index: int) -> set[st
                 offset = header.next_offset
     finally:
         await connection.close()
+
+
+@contextlib.contextmanager
+def running_world() -> Iterator[World]:
+    """A world that runs, with an event loop. Without a real ZooKeeper its test is skipped."""
+    if reason := why_unavailable():
+        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
+    with asyncio.Runner() as runner:
+        one = World(runner)
+        runner.run(one.cluster.start())
+        yield one
+        runner.run(one.cluster.stop())

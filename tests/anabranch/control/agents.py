@@ -15,11 +15,13 @@ from anabranch.broker.node.app import Node
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.cli.node import agent_routes
 from anabranch.clients.clock import time_of_day_clock
+from anabranch.clients.connection import Connection
 from anabranch.control.agent import ControlledNode
 from anabranch.control.client import ControlClient
 from anabranch.control.endpoint import Address, ControlEndpoint
 from anabranch.control.lease import LEASE_S
 from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 
 SMALL = {
     "default.replication.factor": "1",
@@ -45,6 +47,16 @@ class RunningAgent:
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """One request, made in a thread, as of another process."""
         return await asyncio.to_thread(ControlClient(self.url).ask, method, path, body)
+
+    async def metadata_error(self) -> int:
+        """What the node answers about the topic `t`."""
+        connection = await Connection.open("127.0.0.1", self.node.port, client_id="test")
+        try:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+            response = await connection.call(request)
+        finally:
+            await connection.close()
+        return next(int(one.error_code) for one in response.topics if one.name == "t")
 
 
 @asynccontextmanager

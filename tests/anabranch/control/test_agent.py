@@ -14,26 +14,14 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.config.broker_settings import BrokerSettings
-from anabranch.clients.connection import Connection
 from anabranch.control.agent import ControlledNode
 from anabranch.control.agent_address import pid_namespace
 from anabranch.control.control_error import ControlError
 from anabranch.controller.zk.memory import MemorySession
 from anabranch.faults.dispatcher import FaultInjectingDispatcher
 from anabranch.faults.rule import Rule
-from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.anabranch.control.agents import RunningAgent, running_agent
-
-
-async def metadata_error(on: RunningAgent, topic: str = "t") -> int:
-    connection = await Connection.open("127.0.0.1", on.node.port, client_id="test")
-    try:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        response = await connection.call(request)
-    finally:
-        await connection.close()
-    return next(int(one.error_code) for one in response.topics if one.name == topic)
 
 
 async def with_topic(on: RunningAgent, name: str = "t") -> None:
@@ -48,8 +36,8 @@ async def test_rule_hits_requests_of_the_node_and_appears_in_journal_and_events(
         await on.ask(
             "POST", "/v1/faults", {"api": "Metadata", "topic": "t", "error": "LEADER_NOT_AVAILABLE", "times": 1}
         )
-        assert await metadata_error(on) == ErrorCode.LEADER_NOT_AVAILABLE
-        assert await metadata_error(on) == 0
+        assert await on.metadata_error() == ErrorCode.LEADER_NOT_AVAILABLE
+        assert await on.metadata_error() == 0
         (row,) = await on.ask("GET", "/v1/faults")
         assert (row["name"], row["met"], row["hits"], row["spent"]) == ("rule-1", 1, 1, True)
         (exchange,) = await on.ask("GET", "/v1/journal?rule=rule-1")

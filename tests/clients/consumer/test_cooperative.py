@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from anabranch.clients.consumer.consumer_partition_assignor import (
 )
 from anabranch.clients.consumer.ownership import Ownership
 from anabranch.clients.metadata import ClusterMetadata
-from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch
@@ -36,6 +34,7 @@ from tests.clients.consumer.groups import (
     resize,
     send,
 )
+from tests.clients.consumer.librdkafka_member import LibrdkafkaMember
 
 STRATEGY = "cooperative-sticky"
 
@@ -269,49 +268,14 @@ async def test_application_assignor_is_used() -> None:
             assert history.wrong == []
 
 
-class Other(threading.Thread):
-    """A member of another make, in a thread of its own; it stores and commits what it was given."""
-
-    def __init__(self, cluster: Cluster, confluent_kafka: Any) -> None:
-        super().__init__(name="librdkafka")
-        self.read: list[tuple[int, int]] = []
-        self.owned: set[int] = set()
-        self._end = threading.Event()
-        self._make = confluent_kafka.Consumer
-        self._settings = {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "readers",
-            "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": STRATEGY,
-            "session.timeout.ms": 60_000,
-            "heartbeat.interval.ms": 100,
-            "auto.commit.interval.ms": 100,
-        }
-
-    def run(self) -> None:
-        consumer = self._make(self._settings)
-        consumer.subscribe([TOPIC])
-        while not self._end.is_set():
-            message = consumer.poll(0.02)
-            self.owned = {one.partition for one in consumer.assignment()}
-            if message is not None and message.error() is None:
-                self.read.append((message.partition(), message.offset()))
-        consumer.close()
-
-    async def end(self) -> None:
-        self._end.set()
-        await asyncio.get_running_loop().run_in_executor(None, self.join)
-
-
 @pytest.mark.interop
 @pytest.mark.parametrize("leads", ["theirs", "ours"])
 async def test_group_shared_with_librdkafka(leads: str) -> None:
     """Partitions move in both directions, with either leader, and nothing is lost or read twice."""
-    confluent_kafka = pytest.importorskip("confluent_kafka")
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 6)
         history = History(cluster)
-        other = Other(cluster, confluent_kafka)
+        other = LibrdkafkaMember(cluster, STRATEGY)
         members: list[Reader] = []
         passed_on = 0
 

@@ -2,51 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-
 import pytest
 
 from anabranch import Producer
-from anabranch.cluster.in_process import Cluster
 from anabranch.controller.settings import ControllerSettings
 from tests.clients.consumer.groups import TOPIC, History, cluster_and_admin, make_topic, readers, resize, send
-
-confluent_kafka = pytest.importorskip("confluent_kafka")
-
-
-class Other(threading.Thread):
-    """A member of another make, with the range assignor, in a thread of its own."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(name="librdkafka")
-        self.read: set[tuple[int, int]] = set()
-        self.owned: set[int] = set()
-        self._end = threading.Event()
-        self._settings = {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "readers",
-            "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": "range",
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 100,
-            "topic.metadata.refresh.interval.ms": 200,
-            "auto.commit.interval.ms": 100,
-        }
-
-    def run(self) -> None:
-        consumer = confluent_kafka.Consumer(self._settings)
-        consumer.subscribe([TOPIC])
-        while not self._end.is_set():
-            message = consumer.poll(0.05)
-            self.owned = {one.partition for one in consumer.assignment()}
-            if message is not None and message.error() is None:
-                self.read.add((message.partition(), message.offset()))
-        consumer.close()
-
-    async def end(self) -> None:
-        self._end.set()
-        await asyncio.get_running_loop().run_in_executor(None, self.join)
+from tests.clients.consumer.librdkafka_member import LibrdkafkaMember
 
 
 @pytest.mark.interop
@@ -55,7 +16,7 @@ async def test_group_led_by_another_client_reads_everything() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
-        other = Other(cluster)
+        other = LibrdkafkaMember(cluster, "range")
         other.start()
         try:
             async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -67,7 +28,7 @@ async def test_group_led_by_another_client_reads_everything() -> None:
                     await send(producer, admin, 100)
                     await resize(admin, 4)
                     await send(producer, admin, 100)
-                    await history.until(lambda: len(history.distinct | other.read) == 200)
+                    await history.until(lambda: len(history.distinct | set(other.read)) == 200)
                     assert [one for one in history.wrong if one.startswith("I4'")] == []
                 await other.end()
         finally:

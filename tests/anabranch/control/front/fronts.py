@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch import Admin, NewTopic
-from anabranch.clients.connection import Connection
 from anabranch.control.front.agent_client import AgentClient, open_http
 from anabranch.control.front.front import Front
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.faults.rule import Rule
-from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from tests.anabranch.control.agents import RunningAgent, running_agent
 
 
@@ -72,15 +70,9 @@ class OnAgents:
             await admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=replicas)])
             await admin.wait_for_topic(name, replicas=replicas)
 
-    async def metadata_error(self, node_id: int, topic: str = "t") -> int:
-        """What one node answers about a topic."""
-        connection = await Connection.open("127.0.0.1", self.agents[node_id].node.port, client_id="test")
-        try:
-            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            response = await connection.call(request)
-        finally:
-            await connection.close()
-        return next(int(one.error_code) for one in response.topics if one.name == topic)
+    async def metadata_error(self, node_id: int) -> int:
+        """What one node answers about the topic `t`."""
+        return await self.agents[node_id].metadata_error()
 
     async def hit_once(self, rule: Rule) -> None:
         """Add the rule `r` of requests for metadata, and let the first node meet it."""
