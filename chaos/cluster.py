@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -151,10 +150,6 @@ class ChaosCluster(ProcessCluster):
         """Record an event of the running cluster."""
         if self._front is not None:
             self._front.publish(kind, **detail)
-
-    def wipe(self, node_id: int) -> None:
-        """Delete a dead broker's data, as if it gets a new disk."""
-        shutil.rmtree(self.directory / f"node-{node_id}")
 
     def freeze_server(self, number: int) -> None:
         """SIGSTOP a ZooKeeper server."""

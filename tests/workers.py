@@ -22,7 +22,6 @@ TOGETHER: Final = {
     "tests/anabranch/cli/test_audit.py": "one Spark",  # at a time
     "tests/test_package.py": "one Spark",
     "tests/dashboard/": "one browser",
-    "tests/chaos/test_kip_903.py": "chaos",
     "tests/chaos/test_main.py": "chaos",
     "tests/chaos/test_marathon.py": "chaos",
     "tests/chaos/test_run.py": "chaos",

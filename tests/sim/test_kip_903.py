@@ -1,7 +1,8 @@
 """KIP-903's test plan on the simulated loop: a delayed AlterPartition races a reboot.
 
-The same race as in tests/chaos/test_kip_903.py, where processes and ZooKeeper are real. Here the end is put before the
-judges of all simulations: with the check they find nothing, without it they find the lost record.
+A follower catches up; the leader's request to take it into the ISR is delayed; the follower reboots with an empty disk;
+the request arrives. The end is put before the judges of all simulations: with the check they find nothing, without it
+they find the lost record. The story `lost-record` of the tour runs the race on processes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.membership.controller_link import ControllerLink
+from anabranch.broker.replication.follower import Follower
 from anabranch.broker.replication.partition import Partition
 from anabranch.chaos.archive import records
 from anabranch.chaos.checkers import data_plane
 from anabranch.controller import alter_partition
+from anabranch.controller.state import ClusterState
 from anabranch.controller.zk import paths
-from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
-from tests.chaos.without_kip_903 import live_is_enough, seen_is_enough
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, PartitionData
 from tests.sim.cluster import SimCluster
 from tests.sim.files import SimDisk
 from tests.sim.history import Send
@@ -120,6 +122,16 @@ class Race:
         """The violations of the log checkers; without readers there are no others."""
         assert not self.cluster.history.failures
         return [line for line in data_plane.a4_unseen(self.cluster.history) if "never delivered" not in line]
+
+
+def live_is_enough(state: ClusterState, isr: tuple[int, ...], row: PartitionData) -> bool:
+    """Kafka's rule before KIP-903: every member is alive."""
+    return set(isr) <= state.live
+
+
+def seen_is_enough(partition: Partition, replica: int, follower: Follower) -> bool:
+    """The leader's part of it."""
+    return partition._rules.broker_epoch_of(replica) is not None
 
 
 @contextlib.contextmanager
