@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer
 from anabranch.chaos.history import Callback, Commit, Delivery, Died, History, Place, ReadStart, Send
@@ -30,6 +30,16 @@ TOPIC: Final = "orders"
 GROUP: Final = "billing"
 CLIENT_FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
 STOP_TIMEOUT_S: Final = 60.0
+MEMBER: Final[Mapping[str, Any]] = {
+    "auto_offset_reset": "earliest",
+    "auto_commit_interval_ms": 1000,
+    "session_timeout_ms": 6000,
+    "rebalance_timeout_ms": 8000,
+    "heartbeat_interval_ms": 1000,
+    "request_timeout_ms": 10000,
+    "metadata_max_age_ms": 5000,
+}
+"""The settings of group members."""
 
 _reader: ContextVar[Reader | None] = ContextVar("reader", default=None)
 
@@ -169,12 +179,7 @@ class Reader(PartitionKeyRebalanceListener):
             consumer = self.consumer = self._make()
             self._leave.clear()
             self._reading = asyncio.create_task(self._read(consumer), name=self.identity)
-            try:
-                await asyncio.wait([self._reading])
-            finally:
-                self._reading.cancel()
-            if not self._reading.cancelled():
-                self._reading.result()
+            await ended(self._reading)
             with contextlib.suppress(*CLIENT_FAILURES):
                 async with asyncio.timeout(STOP_TIMEOUT_S):
                     await consumer.stop()
@@ -218,15 +223,9 @@ class Reader(PartitionKeyRebalanceListener):
             bootstrap_servers=self._servers,
             client_id=self.identity,
             group_id=GROUP,
-            auto_offset_reset="earliest",
-            auto_commit_interval_ms=1000,
-            session_timeout_ms=6000,
-            rebalance_timeout_ms=8000,
-            heartbeat_interval_ms=1000,
-            request_timeout_ms=10000,
-            metadata_max_age_ms=5000,
             listener=self,
             audit=self._audit,
+            **MEMBER,
             **self._access,
         )
 
@@ -358,16 +357,31 @@ class Operator:
             await self.resize(choose(self._record.resizes[-1][2] if self._record.resizes else 0))
 
     async def resize(self, count: int) -> None:
-        """Resize the topic, retrying until it has `count` partitions."""
+        """Resize the topic, and record it."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        while True:
-            try:
-                async with Admin(self._servers, request_timeout_ms=15000, **self._access) as admin:
-                    if (await admin.describe_topic(TOPIC)).live != tuple(range(count)):
-                        await admin.create_partitions(TOPIC, count, allow_shrink=True)
-                break
-            except CLIENT_FAILURES as error:
-                log.info("resize to %d: %s", count, error)
-                await asyncio.sleep(0.3)
+        await resize_topic(self._servers, TOPIC, count, self._access)
         self._record.resizes.append((started_s, loop.time(), count))
+
+
+async def resize_topic(servers: str, topic: str, count: int, access: SecurityArguments) -> None:
+    """Resize a topic, retrying until it has `count` partitions."""
+    while True:
+        try:
+            async with Admin(servers, request_timeout_ms=15000, **access) as admin:
+                if (await admin.describe_topic(topic)).live != tuple(range(count)):
+                    await admin.create_partitions(topic, count, allow_shrink=True)
+            return
+        except CLIENT_FAILURES as error:
+            log.info("resize to %d: %s", count, error)
+            await asyncio.sleep(0.3)
+
+
+async def ended(incarnation: asyncio.Task[None]) -> None:
+    """Wait until an incarnation of a member has ended or crashed. Raises its error if that is a bug."""
+    try:
+        await asyncio.wait([incarnation])
+    finally:
+        incarnation.cancel()
+    if not incarnation.cancelled():
+        incarnation.result()

@@ -21,12 +21,12 @@ from typing import Final
 
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.chaos.audit_companion import AuditCompanionProcess, forget_audit, partitions
+from anabranch.chaos.clients import CLIENT_FAILURES, MEMBER, ended, resize_topic
 from anabranch.chaos.ledger import Ledger
 from anabranch.chaos.marathon_faults import FAULTS, lane_of
 from anabranch.clients.clock import wall_clock_ms
 from anabranch.cluster.ensemble import LocalEnsemble
 from anabranch.cluster.processes import ProcessCluster
-from anabranch.protocol.errors import KafkaError
 from anabranch.report.timeline import Moment
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ TOPIC: Final = "marathon"
 GROUP: Final = "runners"
 FIRST_COUNT: Final = 4
 COUNTS: Final = (1, 2, 3, 4, 5, 6, 8, 12)
-FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
 LAG_MAX: Final = 50_000
 """How far the readers may lag before the writers wait."""
 CATCH_UP_S: Final = 120.0
@@ -167,16 +166,10 @@ class Runner:
             bootstrap_servers=self.cluster.bootstrap_servers,
             client_id=name,
             group_id=GROUP,
-            auto_offset_reset="earliest",
-            auto_commit_interval_ms=1000,
-            session_timeout_ms=6000,
-            rebalance_timeout_ms=8000,
-            heartbeat_interval_ms=1000,
-            request_timeout_ms=10000,
-            metadata_max_age_ms=5000,
             max_poll_records=5000,
             ordered_delivery=self.course.gates,
             audit=self.course.audit,
+            **MEMBER,
         )
         try:
             await consumer.start()
@@ -186,7 +179,7 @@ class Runner:
                     for record in records:
                         hand_out(record.key or b"", int.from_bytes(record.value or b""), index, record.offset)
             await consumer.stop()
-        except FAILURES as error:
+        except CLIENT_FAILURES as error:
             log.info("%s starts over: %s", name, error)
         finally:
             await consumer._network.close()  # after a crash the group notices only when the session ends
@@ -199,12 +192,7 @@ class Runner:
         while not self.stopping:
             life += 1
             task = self.readers[number] = asyncio.create_task(self.read(f"r{number}.{life}"))
-            try:
-                await asyncio.wait([task])
-            finally:
-                task.cancel()
-            if not task.cancelled():
-                task.result()
+            await ended(task)
 
     # --- resizes
 
@@ -215,15 +203,7 @@ class Runner:
             await self._reached(self.course.records * (number + 0.5) / (self.course.resizes + 1))
             count = rng.choice([one for one in COUNTS if one != count])
             started_s = loop.time()
-            while True:
-                try:
-                    async with Admin(self.cluster.bootstrap_servers, request_timeout_ms=15000) as admin:
-                        if (await admin.describe_topic(TOPIC)).live != tuple(range(count)):
-                            await admin.create_partitions(TOPIC, count, allow_shrink=True)
-                    break
-                except FAILURES as error:
-                    log.info("resize to %d: %s", count, error)
-                    await asyncio.sleep(0.3)
+            await resize_topic(self.cluster.bootstrap_servers, TOPIC, count, {})
             self.resizes.append((loop.time() - started_s, count))
             self.moments.append(Moment(wall_clock_ms(), "resize", partitions(count), partitions(count)))
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from anabranch import Admin, NewTopic
 from anabranch.chaos.checkers import shares
-from anabranch.chaos.clients import Record, Writer
+from anabranch.chaos.clients import Record, Writer, ended
 from anabranch.chaos.history import History
 from anabranch.chaos.share_events import Handed, Judged
 from anabranch.chaos.share_member import FAILURES, ShareMember, begin_at_earliest
@@ -135,12 +135,9 @@ class ShareReader:
             )
             self._reading = asyncio.create_task(self._read(member), name=self.identity)
             try:
-                await asyncio.wait([self._reading])
+                await ended(self._reading)
             finally:
-                self._reading.cancel()
                 await member.vanish()
-            if not self._reading.cancelled():
-                self._reading.result()
 
     async def _read(self, member: ShareMember) -> None:
         handling = Handling(
