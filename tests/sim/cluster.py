@@ -281,6 +281,31 @@ class SimCluster:
             self.zookeeper.host_thawed(process)
             self.loop.thaw(process)
 
+    async def freeze_for(self, node_id: int, length_s: float) -> None:
+        """SIGSTOP, and SIGCONT after a while unless the process has been replaced."""
+        process = self.machines[node_id].process
+        self.freeze(node_id)
+        await asyncio.sleep(length_s)
+        if self.machines[node_id].process is process:
+            self.thaw(node_id)
+
+    async def cut_off_for(self, node_id: int, length_s: float) -> None:
+        """Keep a node from ZooKeeper for a while."""
+        host = self.machines[node_id].host
+        self.zookeeper.cut(host)
+        await asyncio.sleep(length_s)
+        self.zookeeper.mend(host)
+
+    def end_faults(self) -> None:
+        """Mend every link, and let every node run."""
+        self.network.heal_all()
+        self.zookeeper.watch_delay_ms = 0
+        for machine in self.machines.values():
+            self.zookeeper.mend(machine.host)
+            self.thaw(machine.node_id)
+            if not machine.up:
+                self.boot(machine.node_id)
+
     def expire_session(self, node_id: int) -> int:
         """End the node's ZooKeeper session as the server would."""
         sessions = self.zookeeper.sessions_of(self.machines[node_id].host)

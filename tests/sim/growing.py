@@ -125,13 +125,7 @@ class Growing:
         )
         await asyncio.sleep(1)
         suffering.cancel()
-        cluster.network.heal_all()
-        for machine in cluster.machines.values():
-            cluster.zookeeper.mend(machine.host)
-            if not machine.up:
-                cluster.boot(machine.node_id)
-            elif machine.process is not None and machine.process.frozen:
-                cluster.thaw(machine.node_id)
+        cluster.end_faults()
         for one in (self.writer, *self.members):
             one.start()
         self.writer.stopping = True
@@ -163,17 +157,11 @@ class Growing:
             if not cluster.machines[node].up:
                 continue
             if what == "broker freezes":
-                process = cluster.machines[node].process
-                cluster.freeze(node)
-                await asyncio.sleep(rng.choice((0.5, 2.5)))
-                if cluster.machines[node].process is process:
-                    cluster.thaw(node)
+                await cluster.freeze_for(node, rng.choice((0.5, 2.5)))
             elif what == "session expires":
                 cluster.expire_session(node)
             elif what == "zookeeper cut off":
-                cluster.zookeeper.cut(cluster.machines[node].host)
-                await asyncio.sleep(rng.choice((0.5, 2.0)))
-                cluster.zookeeper.mend(cluster.machines[node].host)
+                await cluster.cut_off_for(node, rng.choice((0.5, 2.0)))
             elif what == "link cut":
                 others = [one.host for one in cluster.brokers if one.node_id != node]
                 cluster.network.block(cluster.machines[node].host, rng.choice(others))

@@ -110,12 +110,8 @@ async def leader_freezes(schedule: ResizeSchedule) -> bool:
     leader = -1 if place is None else cluster.leader(*place)
     if leader <= 0 or not cluster.machines[leader].up:
         return False
-    process = cluster.machines[leader].process
     cluster.tell(f"freeze node {leader}, which leads {place}")
-    cluster.freeze(leader)
-    await asyncio.sleep(rng.choice((0.3, 1.0, 2.5, 3.5)))
-    if cluster.machines[leader].process is process:
-        cluster.thaw(leader)
+    await cluster.freeze_for(leader, rng.choice((0.3, 1.0, 2.5, 3.5)))
     return True
 
 

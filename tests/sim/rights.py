@@ -236,11 +236,7 @@ class Rights:
         suffering = asyncio.ensure_future(self._suffer())
         await asyncio.gather(*(self._as(f"admin-{n}", self._administer(f"admin-{n}", f"guest-{n}")) for n in (1, 2)))
         suffering.cancel()
-        cluster.zookeeper.watch_delay_ms = 0
-        for machine in cluster.machines.values():
-            cluster.zookeeper.mend(machine.host)
-            cluster.thaw(machine.node_id)
-            cluster.boot(machine.node_id)
+        cluster.end_faults()
         await cluster.until(lambda: all(one.up for one in cluster.machines.values()), 30, "all are up")
         await cluster.until(self._agree, 30, "all go by the same lists")
         await asyncio.sleep(1)
@@ -363,16 +359,9 @@ class Rights:
             elif what == "expire":
                 cluster.expire_session(victim)
             elif what == "freeze":
-                process = cluster.machines[victim].process
-                cluster.freeze(victim)
-                await asyncio.sleep(pause_s)
-                if cluster.machines[victim].process is process:
-                    cluster.thaw(victim)
+                await cluster.freeze_for(victim, pause_s)
             elif what == "cut off":
-                host = cluster.machines[victim].host
-                cluster.zookeeper.cut(host)
-                await asyncio.sleep(pause_s)
-                cluster.zookeeper.mend(host)
+                await cluster.cut_off_for(victim, pause_s)
             else:
                 cluster.zookeeper.watch_delay_ms = 2000
                 await asyncio.sleep(pause_s)

@@ -337,19 +337,14 @@ class Schedule:
         cluster.tell("all faults end")
         while any(self.busy.values()):
             await asyncio.sleep(0.1)
-        cluster.network.heal_all()
-        cluster.zookeeper.watch_delay_ms = 0
         for reader in self.readers:
             reader.slow = min(reader.slow, SLOW)  # whoever sleeps half the time does not get done in time
         for machine in cluster.machines.values():
-            cluster.zookeeper.mend(machine.host)
-            cluster.thaw(machine.node_id)
             machine.disk.full = machine.disk.lying = False
             machine.disk.unflushable = ""
             machine.disk.die_in_append = None
             machine.failpoint = ""
-            if not machine.up:
-                cluster.boot(machine.node_id)
+        cluster.end_faults()
 
 
 @contextlib.contextmanager

@@ -162,13 +162,7 @@ class Sharing:
         await asyncio.sleep(self.rng.uniform(6, 14))
         suffering.cancel()
         self.probes.armed = ""
-        cluster.network.heal_all()
-        for machine in cluster.machines.values():
-            cluster.zookeeper.mend(machine.host)
-            if not machine.up:
-                cluster.boot(machine.node_id)
-            elif machine.process is not None and machine.process.frozen:
-                cluster.thaw(machine.node_id)
+        cluster.end_faults()
         await cluster.until(
             lambda: self.operator.task is not None and self.operator.task.done(), CONVERGENCE_S, "the topic has grown"
         )
@@ -259,17 +253,11 @@ class Sharing:
         if not machine.up:
             return
         if what == "broker freezes":
-            process = machine.process
-            cluster.freeze(node)
-            await asyncio.sleep(rng.choice((0.5, 2.5, 4.0)))
-            if machine.process is process:
-                cluster.thaw(node)
+            await cluster.freeze_for(node, rng.choice((0.5, 2.5, 4.0)))
         elif what == "session expires":
             cluster.expire_session(node)
         elif what == "zookeeper cut off":
-            cluster.zookeeper.cut(machine.host)
-            await asyncio.sleep(rng.choice((0.5, 2.0, 3.0)))
-            cluster.zookeeper.mend(machine.host)
+            await cluster.cut_off_for(node, rng.choice((0.5, 2.0, 3.0)))
         elif what == "link cut":
             others = [one.host for one in cluster.brokers if one.node_id != node]
             hosts = [*others, *(one.host for one in self.members)]

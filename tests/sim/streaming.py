@@ -248,9 +248,7 @@ class Streaming:
             await asyncio.sleep(rng.random() * 2)
             cluster.boot(machine.node_id)
         elif what == "freeze":
-            cluster.freeze(machine.node_id)
-            await asyncio.sleep(rng.random() * 3)
-            cluster.thaw(machine.node_id)
+            await cluster.freeze_for(machine.node_id, rng.random() * 3)
         elif what == "cut":
             others = [one.host for one in cluster.brokers if one is not machine]
             cluster.partition([instance.host], [machine.host, *others[: rng.randint(0, 2)]])
@@ -267,11 +265,7 @@ class Streaming:
     async def _heal(self) -> None:
         cluster = self.cluster
         cluster.tell("all faults end")
-        cluster.network.heal_all()
-        for machine in cluster.machines.values():
-            cluster.thaw(machine.node_id)
-            if not machine.up:
-                cluster.boot(machine.node_id)
+        cluster.end_faults()
         for instance in self.instances:
             instance.start()
         self.feeder.stopping = True

@@ -39,9 +39,7 @@ class Changing:
         suffering = asyncio.ensure_future(self.suffer())
         await asyncio.gather(*(self.as_client(f"admin-{n}", self.change(n)) for n in (1, 2)))
         suffering.cancel()
-        for machine in cluster.machines.values():
-            cluster.thaw(machine.node_id)
-            cluster.boot(machine.node_id)
+        cluster.end_faults()
         assert await cluster.until(lambda: all(one.up for one in cluster.machines.values()), 30, "all are up")
         assert await cluster.until(self.agree, 30, "all agree"), self.difference()
 
@@ -83,9 +81,7 @@ class Changing:
             elif what == "expire":
                 cluster.expire_session(victim)
             else:
-                cluster.freeze(victim)
-                await asyncio.sleep(rng.uniform(0, 1))
-                cluster.thaw(victim)
+                await cluster.freeze_for(victim, rng.uniform(0, 1))
 
     def set_for(self, entity: str) -> dict[str, str]:
         node = self.cluster.zookeeper.tree.nodes.get(paths.config(entity))
