@@ -153,14 +153,14 @@ class GlobalStateManager(PartitionKeyRebalanceListener):
         consumer = self._consumer
         assert consumer is not None, "it listens to its consumer"
         for store in self.stores.values():
-            mine = {one for one in partitions if one.topic == store.topic}
+            mine = sorted(one for one in partitions if one.topic == store.topic)
             if mine:
                 store.forget_others({one.partition for one in mine})
                 await self._begin(consumer, store, mine)
 
     async def _begin(self, consumer: Consumer, store: GlobalStore, partitions: Collection[TopicPartition]) -> None:
         """Begin to read those partitions of a topic that are not read yet; of a new or recreated topic, all of them."""
-        fresh = {one for one in partitions if consumer.position(one) < 0}
+        fresh = [one for one in partitions if consumer.position(one) < 0]
         if not fresh:
             return
         bounds = await self._bounds(fresh)
@@ -220,7 +220,7 @@ class GlobalStateManager(PartitionKeyRebalanceListener):
         if {one.topic for one in mine} != self._by_topic.keys():
             return None
         try:
-            return await consumer.end_offsets(mine)
+            return await consumer.end_offsets(sorted(mine))
         except TimeoutError as error:
             log.warning("cannot fill global tables: %s", error)
         except KafkaError as error:

@@ -6,6 +6,9 @@ The long forms are `python -m tests.sim.streaming`, with resizes of the input, `
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -29,6 +32,21 @@ def test_schedules_have_no_violation() -> None:
         fired += happened
     assert fired["records"] > 200
     assert fired["client killed"] and fired["process killed"]
+
+
+def test_story_of_a_seed_does_not_depend_on_string_hashes() -> None:
+    """A consumer of global tables has every partition of their topics, in a set."""
+    stories = {
+        subprocess.run(
+            [sys.executable, "-m", "tests.sim.streaming", "--global-tables", "3"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(stories) == 1
 
 
 class OutlivedPartitions(Removals):
