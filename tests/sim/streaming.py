@@ -34,10 +34,13 @@ from tests.sim.loop import Process, SimulationStuck
 from tests.sim.processes import run_schedules, schedule_parser
 
 INPUT, OUTPUT = "in", "out"
+TABLE: Final = "table"
+"""The other input of applications that join two topics."""
 APPLICATION: Final = "counting"
 INSTANCES: Final = 3
 WIDTHS: Final = ([4], [4, 8, 3], [2, 5, 1, 4], [1, 2, 4], [3, 2, 1, 5])
 REST_S: Final = 120
+RESIZED_S: Final = 120
 
 
 def counting() -> Topology:
@@ -166,6 +169,8 @@ class Streaming:
 
     topology = staticmethod(counting)
     feeder_class = Feeder
+    table: Operator | None = None
+    """Resizes the topic TABLE, if there is one."""
 
     def __init__(self, seed: int, directory: Path, *, resizes: bool = True) -> None:
         self.seed = seed
@@ -217,12 +222,14 @@ class Streaming:
         await self._come_to_rest()
 
     async def _create_topics(self) -> None:
-        await self.operator.create()
-        await self.output.create()
+        for operator in (self.operator, self.output, self.table):
+            if operator is not None:
+                await operator.create()
 
     def _start(self) -> None:
-        for application in (self.feeder, self.operator, self.instances[0]):
-            application.start()
+        for application in (self.feeder, self.operator, self.instances[0], self.table):
+            if application is not None:
+                application.start()
 
     async def _come_to_rest(self) -> None:
         cluster = self.cluster

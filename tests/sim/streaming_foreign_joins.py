@@ -20,10 +20,8 @@ from anabranch import Producer
 from anabranch.clients.streams.serdes import JSON
 from anabranch.clients.streams.topology import Topology
 from tests.sim.clients import Operator
-from tests.sim.streaming import INPUT, OUTPUT, WIDTHS, Feeder, Streaming
+from tests.sim.streaming import INPUT, OUTPUT, RESIZED_S, TABLE, WIDTHS, Feeder, Streaming
 
-TABLE: Final = "table"
-RESIZED_S: Final = 120
 SETTLED_S: Final = 10.0
 """How long the results must stay as they are expected: not everything may be processed when they first are."""
 
@@ -66,6 +64,7 @@ class ForeignJoins(Streaming):
 
     feeder_class: type[Feeder] = ForeignFeeder
     feeder: Any
+    table: Operator
 
     def __init__(self, seed: int, directory: Path) -> None:
         super().__init__(seed, directory)
@@ -89,14 +88,6 @@ class ForeignJoins(Streaming):
             left=self.left,
         ).to(OUTPUT)
         return topology
-
-    async def _create_topics(self) -> None:
-        await super()._create_topics()
-        await self.table.create()
-
-    def _start(self) -> None:
-        super()._start()
-        self.table.start()
 
     async def _happen(self) -> None:
         self.feeder.resting = self.rng.random() < 0.15

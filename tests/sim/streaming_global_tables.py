@@ -24,11 +24,9 @@ from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.streams.serdes import JSON
 from anabranch.clients.streams.topology import Topology
 from tests.sim.clients import Operator
-from tests.sim.streaming import INPUT, OUTPUT, WIDTHS, Feeder, Instance, Streaming
+from tests.sim.streaming import INPUT, OUTPUT, RESIZED_S, TABLE, WIDTHS, Feeder, Instance, Streaming
 
-TABLE: Final = "table"
 STORE: Final = "rows"
-RESIZED_S: Final = 120
 
 
 class RowsFeeder(Feeder):
@@ -71,6 +69,7 @@ class GlobalTables(Streaming):
 
     feeder_class: type[Feeder] = RowsFeeder
     feeder: Any
+    table: Operator
 
     def __init__(self, seed: int, directory: Path) -> None:
         super().__init__(seed, directory)
@@ -98,14 +97,6 @@ class GlobalTables(Streaming):
         records = topology.stream(INPUT, value=JSON)
         records.join_global(table, lambda key, value: value[1].encode(), join, left=True).to(OUTPUT)
         return topology
-
-    async def _create_topics(self) -> None:
-        await super()._create_topics()
-        await self.table.create()
-
-    def _start(self) -> None:
-        super()._start()
-        self.table.start()
 
     async def _happen(self) -> None:
         """Start an instance that is cut off from one broker at first, or something else."""

@@ -27,11 +27,9 @@ from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.streams.serdes import JSON
 from anabranch.clients.streams.topology import Topology
 from tests.sim.clients import Operator
-from tests.sim.streaming import INPUT, OUTPUT, Feeder, Streaming
+from tests.sim.streaming import INPUT, OUTPUT, RESIZED_S, TABLE, Feeder, Streaming
 
-TABLE: Final = "table"
 COUNTS: Final = ([4, 8, 3], [2, 5, 1, 4], [1, 2, 4], [3, 2, 1, 5], [1, 2, 1, 2], [2, 6, 2], [2, 4, 1, 2, 1])
-RESIZED_S: Final = 120
 
 
 def joining() -> Topology:
@@ -85,6 +83,7 @@ class Joins(Streaming):
     topology = staticmethod(joining)
     feeder_class: type[Feeder] = TwoFeeder
     feeder: Any
+    table: Operator
     operator_class: type[ThoroughOperator] = ThoroughOperator
 
     def __init__(self, seed: int, directory: Path) -> None:
@@ -95,14 +94,6 @@ class Joins(Streaming):
         first, second = self.rng.sample((self.operator, self.table), 2)
         first.pause_s, second.pause_s = self.rng.choice(((1.0, 3.0), (1.5, 1.5), (0.5, 5.0), (0.0, 3.0)))
         self.rows: Counter[bytes] = Counter()
-
-    async def _create_topics(self) -> None:
-        await super()._create_topics()
-        await self.table.create()
-
-    def _start(self) -> None:
-        super()._start()
-        self.table.start()
 
     async def _happen(self) -> None:
         self.feeder.resting = self.rng.random() < 0.15

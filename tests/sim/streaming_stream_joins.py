@@ -26,8 +26,8 @@ from anabranch.clients.streams.serdes import JSON
 from anabranch.clients.streams.topology import Topology
 from anabranch.clients.streams.windows import JoinWindows
 from tests.sim.loop import Process
-from tests.sim.streaming import INPUT, OUTPUT, Feeder
-from tests.sim.streaming_joins import TABLE, Joins, ThoroughOperator
+from tests.sim.streaming import INPUT, OUTPUT, TABLE, Feeder
+from tests.sim.streaming_joins import Joins, ThoroughOperator
 
 LONG_MS: Final = 600_000
 SHORT_MS: Final = 700
