@@ -16,6 +16,7 @@ from anabranch.controller.model import TopicBody
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import (
     BadVersion,
+    ConnectionLoss,
     Create,
     NodeExists,
     NoNode,
@@ -93,12 +94,24 @@ async def is_going(session: ZkSession, name: str) -> bool:
 
 
 async def delete_topic(session: ZkSession, name: str) -> None:
-    """Request the deletion of a topic. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist."""
+    """Request the deletion of a topic. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist.
+
+    After a lost response the request may have been written, and the topic deleted. So it is repeated only if this
+    topic still exists: it must not delete another one that was created since.
+    """
     with _in_a_session():
-        if await retry_connection_loss(lambda: session.exists(paths.topic(name))) is None:
+        found = await retry_connection_loss(lambda: session.exists(paths.topic(name)))
+        if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
-        with contextlib.suppress(NodeExists):
-            await retry_connection_loss(lambda: session.create(paths.delete_topic(name), make_parents=True))
+        czxid = found.czxid
+        while found is not None and found.czxid == czxid:
+            try:
+                await session.create(paths.delete_topic(name), make_parents=True)
+                return
+            except NodeExists:
+                return
+            except ConnectionLoss:
+                found = await retry_connection_loss(lambda: session.exists(paths.topic(name)))
 
 
 @contextlib.contextmanager

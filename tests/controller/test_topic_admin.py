@@ -86,6 +86,35 @@ async def test_lost_reply_neither_fails_nor_repeats_a_creation(carry_out: bool) 
     assert await session.exists(paths.topic("t")) is not None
 
 
+@pytest.mark.parametrize(("carry_out", "created_again"), [(False, False), (True, False), (True, True)])
+async def test_lost_reply_to_a_deletion_never_deletes_another_topic(
+    monkeypatch: pytest.MonkeyPatch, carry_out: bool, created_again: bool
+) -> None:
+    """The controller completes the deletion, and the name is in use again, before the node is connected again."""
+    zookeeper = MemoryZooKeeper()
+    session, other = await zookeeper.connect(), await zookeeper.connect()
+    await create(session)
+    write = session.create_with_stat
+
+    async def lose_reply(path: str, data: bytes, **options: bool) -> object:
+        monkeypatch.undo()
+        writing = asyncio.ensure_future(write(path, data, **options))
+        await asyncio.sleep(0)
+        session.lose_connection(carry_out=carry_out)
+        if carry_out:
+            for gone in (paths.topic("t"), paths.topic_config("t"), paths.delete_topic("t")):
+                await other.delete(gone)
+        if created_again:
+            await create(other, bytes(16))
+        session.reconnect()
+        return await writing
+
+    monkeypatch.setattr(session, "create_with_stat", lose_reply)
+    await topic_admin.delete_topic(session, "t")
+    assert await topic_admin.is_going(other, "t") is not carry_out
+    assert (await other.exists(paths.topic("t")) is None) == (carry_out and not created_again)
+
+
 async def test_expired_session_gets_not_controller() -> None:
     server = MemoryZooKeeper()
     session = await server.connect()
