@@ -129,6 +129,11 @@ class ZnodeReader:
             found |= {path: [] if one is None else [state] for path, state, one in zip(some, states, read, strict=True)}
         return found
 
+    async def czxids(self, names: Sequence[str]) -> list[int | None]:
+        """Read in one snapshot which transaction created each of these znodes; None for missing ones."""
+        found = await retry_connection_loss(lambda: self._session.get_many(names))
+        return [None if one is None else one[1].czxid for one in found]
+
     async def exists(self, path: str) -> bool:
         """Whether the znode exists."""
         return await retry_connection_loss(lambda: self._session.exists(path)) is not None

@@ -125,10 +125,11 @@ class ZnodeWriter:
         between leaves a topic that is still to be deleted.
         """
         listed = False
+        (czxid,) = await self._reader.czxids([paths.topic(name)])
         while True:
             try:
                 await self._remove_partitions(name, listed=listed)
-                await self._writes.commit("delete-topic", await self._naming(name))
+                await self._writes.commit("delete-topic", await self._naming(name, czxid))
                 return events.TopicRemoved(name)
             except (NoNode, NotEmpty):
                 listed = True  # its znodes changed in between: list all of them, and retry
@@ -150,9 +151,14 @@ class ZnodeWriter:
                 for ops in piece:
                     await self._writes.commit("delete-partitions", ops)
 
-    async def _naming(self, name: str) -> list[Op]:
-        known = (paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.delete_topic(name))
-        return [Delete(path) for path in known if await self._reader.exists(path)]
+    async def _naming(self, name: str, czxid: int | None) -> list[Op]:
+        """Return the deletions of what names the topic that this transaction created; none of a later one's znodes."""
+        topic = paths.topic(name)
+        known = (paths.partitions(name), topic, paths.topic_config(name), paths.delete_topic(name))
+        found = dict(zip(known, await self._reader.czxids(known), strict=True))
+        if found[topic] not in (None, czxid):
+            return []  # the first attempt succeeded, its response was lost, and the name is in use again
+        return [Delete(path) for path in known if found[path] is not None]
 
     def _pieces(self, groups: Iterable[list[Op]]) -> Iterator[list[list[Op]]]:
         """Yield groups of operations that belong together, as many as fit into a transaction."""

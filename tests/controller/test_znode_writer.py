@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +18,7 @@ from anabranch.controller.model import LeaderAndIsr, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.session import Delete, Op
 from anabranch.controller.znode_reader import ZnodeReader
 from anabranch.controller.znode_writer import ZnodeWriter
 
@@ -25,6 +28,7 @@ NEXT = LeaderAndIsr(leader=1, leader_epoch=1, isr=(1,), controller_epoch=1, gen_
 
 @dataclass
 class Desk:
+    zookeeper: MemoryZooKeeper
     session: MemorySession
     writer: ZnodeWriter
     reader: ZnodeReader
@@ -32,7 +36,8 @@ class Desk:
 
 
 async def desk(*, in_turn: bool = True) -> Desk:
-    session = await MemoryZooKeeper().connect()
+    zookeeper = MemoryZooKeeper()
+    session = await zookeeper.connect()
     for path in paths.ALWAYS_CREATED:
         await session.create(path, make_parents=True)
     term = await Candidacy(session, ControllerSettings(node_id=1), lambda: 0).elect()
@@ -43,7 +48,7 @@ async def desk(*, in_turn: bool = True) -> Desk:
         session, name="t", topic_id=b"t" * 16, assignment={0: [1], 1: [1]}, configs={"a": "b"}
     )
     writer = ZnodeWriter(FencedWrites(session, term, steps.append), reader, in_turn=lambda: in_turn)
-    return Desk(session, writer, reader, steps)
+    return Desk(zookeeper, session, writer, reader, steps)
 
 
 def write(index: int, state: LeaderAndIsr, expected: int | None) -> PartitionWrite:
@@ -101,6 +106,30 @@ async def test_topic_removal_is_complete_and_idempotent() -> None:
         await at.writer.remove_deletion("t")
     for path in (paths.topic("t"), paths.topic_config("t"), paths.delete_topic("t")):
         assert await at.session.exists(path) is None
+
+
+async def test_removal_whose_reply_was_lost_leaves_the_next_topic_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another node creates it as soon as the name is free, before the controller is connected again."""
+    at = await desk()
+    other = await at.zookeeper.connect()
+    await topic_admin.delete_topic(at.session, "t")
+    write = at.session.multi
+
+    async def lose_reply(ops: Sequence[Op]) -> object:
+        if Delete(paths.topic("t")) not in ops:
+            return await write(ops)
+        monkeypatch.undo()
+        writing = asyncio.ensure_future(write(ops))
+        await asyncio.sleep(0)
+        at.session.lose_connection(carry_out=True)
+        await topic_admin.create_topic(other, name="t", topic_id=b"u" * 16, assignment={0: [1]}, configs={"c": "d"})
+        at.session.reconnect()
+        return await writing
+
+    monkeypatch.setattr(at.session, "multi", lose_reply)
+    await at.writer.remove_topic("t")
+    topic = await at.reader.topic("t")
+    assert topic is not None and (topic.body.topic_id, topic.config) == (b"u" * 16, {"c": "d"})
 
 
 async def test_ended_tenure_writes_nothing() -> None:
