@@ -219,10 +219,13 @@ def remove_from_isr(state: ClusterState, partition: TopicPartition, replica: int
     """Return the write that drops a live replica from the ISR, and elects another leader if it led.
 
     For a replica that lacks records of the ISR, or whose disk accepts no writes. None if it is not in the ISR, or if no
-    other replica is in sync and alive: then it has the only complete copy.
+    other replica is in sync and alive: then it has the only complete copy. None while the topic is being deleted, too:
+    a new leadership would make replicas again that are deleted already.
     """
     committed = state.partitions.get(partition)
-    if committed is None or replica not in committed.state.isr or removed_soon(state, partition):
+    if committed is None or partition.topic in state.deleting:
+        return None
+    if replica not in committed.state.isr or removed_soon(state, partition):
         return None
     leader, rest = committed.state.leader, tuple(one for one in committed.state.isr if one != replica)
     if leader in rest and leader in state.brokers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anabranch.controller import events, machine
 from anabranch.controller.effects import Effect, Post, SendToBroker, SetTimer
 from anabranch.controller.events import DeletionsRead, Reconcile, ResponseReceived, TimerFired
+from anabranch.controller.model import TopicPartition
 from anabranch.protocol.apis.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -61,6 +62,19 @@ def test_replica_that_could_not_be_deleted_is_requested_again() -> None:
 def stop_requests(decided: list[Effect]) -> list[StopReplicaRequest]:
     requests = [one.request for one in decided if isinstance(one, SendToBroker)]
     return [one for one in requests if isinstance(one, StopReplicaRequest)]
+
+
+def test_disk_failure_of_replica_being_deleted_elects_no_leader() -> None:
+    """A new leadership would make the other replicas again, which may be deleted by now."""
+    world, term = started(brokers=3, partitions=1, replication=3)
+    late = last_leader_and_isr(world, 1)
+    world.silent = {1}
+    written = len(world.history)
+    term.happen(DeletionsRead(frozenset({"t"})))
+    assert not world.held.keys() - {(1, TopicPartition("t", 0))}, "the others have deleted theirs"
+    answer(world, term, 1, late)
+    assert len(world.history) == written
+    assert not world.held.keys() - {(1, TopicPartition("t", 0))}
 
 
 def test_leader_with_failed_disk_is_replaced_by_in_sync_replica() -> None:
