@@ -290,6 +290,7 @@ def on_leadership_confirmed(
         if row.error_code not in adopted
     }
     decided: list[Effect] = []
+    is_reminding = bool(state.to_remind)
     unfit: list[effects.PartitionWrite] = []
     strays = RequestBatch(state)
     for topic in request.topic_states:
@@ -317,7 +318,7 @@ def on_leadership_confirmed(
     decided += strays.flush()
     if unfit:
         decided.append(effects.WritePartitions(tuple(unfit), "lose"))
-    if state.to_remind:
+    if state.to_remind and not is_reminding:  # a timer that is running is not postponed
         decided.append(effects.SetTimer(events.REMIND_TIMER, state.settings.remind_interval_ms))
     return decided
 
@@ -346,6 +347,7 @@ def on_replicas_stopped(
         if row.error_code != ErrorCode.NONE
     }
     decided: list[Effect] = []
+    is_retrying = bool(state.deletable)
     for topic in request.topic_states:
         for row in topic.partition_states:
             partition = TopicPartition(topic.topic_name, row.partition_index)
@@ -356,8 +358,8 @@ def on_replicas_stopped(
                 decided += resize.replica_dropped(state, partition, broker)
         if topic.topic_name in state.deleting and topics.all_stopped(state, topic.topic_name):
             decided.append(effects.RemoveTopic(topic.topic_name))
-        elif topic.topic_name in state.deletable:
-            decided.append(effects.SetTimer(events.RETRY_TIMER, state.settings.remind_interval_ms))
+    if state.deletable and not is_retrying:
+        decided.append(effects.SetTimer(events.RETRY_TIMER, state.settings.remind_interval_ms))
     return decided
 
 

@@ -27,6 +27,14 @@ def test_replica_that_failed_to_open_is_requested_again() -> None:
     assert machine.step(term.state, TimerFired(events.REMIND_TIMER)) == [], "once per refusal"
 
 
+def test_other_responses_do_not_postpone_the_repetition() -> None:
+    """Else it would never happen while a response arrives every second: topics are created, leaders elected."""
+    term, _ = refused()
+    request = last_leader_and_isr(term.world, 3)
+    response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=[])
+    assert machine.step(term.state, ResponseReceived(3, term.state.brokers[3].epoch, request, response)) == []
+
+
 def test_replica_being_deleted_is_not_requested_again() -> None:
     """Its topic was deleted meanwhile (schedule 430)."""
     term, _ = refused()
@@ -55,6 +63,8 @@ def test_replica_that_could_not_be_deleted_is_requested_again() -> None:
     response = StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[row])
     decided = machine.step(term.state, ResponseReceived(1, term.state.brokers[1].epoch, stops[0], response))
     assert decided == [SetTimer(events.RETRY_TIMER, term.state.settings.remind_interval_ms)]
+    later = ResponseReceived(1, term.state.brokers[1].epoch, stops[0], response)
+    assert machine.step(term.state, later) == [], "it does not postpone the retry"
     assert machine.step(term.state, TimerFired(events.RETRY_TIMER)) == [Post(Reconcile())]
     assert stop_requests(machine.step(term.state, Reconcile())) == stops
 
