@@ -128,7 +128,7 @@ def check_request(state: ClusterState, topic: Topic, waiting: WaitingResize) -> 
     if topic.ordered:
         features.check_reshard(state)
     if count < current:
-        check_shrink(topic, requested)
+        check_shrink(topic, requested, state.settings.log_cleanup_policy)
         topic_size.check_merged(state, topic.name, resize.add_plan(body, count, {}), count)
         if waiting.barred is not None:
             raise waiting.barred
@@ -191,8 +191,8 @@ def is_shrink_request(state: ClusterState, requested: CreatePartitionsTopic) -> 
     )
 
 
-def check_shrink(topic: Topic, requested: CreatePartitionsTopic) -> None:
-    """Raise KafkaError unless the topic may shrink to this count."""
+def check_shrink(topic: Topic, requested: CreatePartitionsTopic, default_policy: str) -> None:
+    """Raise KafkaError unless the topic may shrink to this count; `default_policy` is the brokers' cleanup policy."""
     body, count = topic.body, requested.count
     current = body.undeleted_partition_count
     if not requested.allow_shrink:
@@ -211,11 +211,12 @@ def check_shrink(topic: Topic, requested: CreatePartitionsTopic) -> None:
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {topic.name} cannot have {count} partitions: the minimum is one.",
         )
-    if topic.config.get("cleanup.policy", "delete").strip() == "compact":
+    policy = topic.config.get("cleanup.policy", default_policy)
+    if "delete" not in [one.strip() for one in policy.split(",")]:
         # R15: the last record of each key never expires, so a retiring partition would never become empty.
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} has cleanup.policy=compact: its partitions would never be empty. "
+            f"The topic {topic.name} has cleanup.policy={policy.strip()}: its partitions would never be empty. "
             "Add `delete` to the policy to shrink it.",
         )
 

@@ -28,6 +28,7 @@ class ControllerSettings:
     retry_backoff_ms: int = 100
     unclean_leader_election_enable: bool = False
     min_insync_replicas: int = 1
+    log_cleanup_policy: str = "delete"
     delete_topic_enable: bool = True
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_ms: int = 300_000

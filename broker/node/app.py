@@ -326,6 +326,7 @@ class Node:
             request_timeout_ms=settings.request_timeout_ms,
             unclean_leader_election_enable=settings.unclean_leader_election_enable,
             min_insync_replicas=settings.min_insync_replicas,
+            log_cleanup_policy=settings.log_cleanup_policy,
             delete_topic_enable=settings.delete_topic_enable,
             auto_leader_rebalance_enable=settings.auto_leader_rebalance_enable,
             first_features=at_first(profile_for(settings.kafka_release or settings.kafka_version)),

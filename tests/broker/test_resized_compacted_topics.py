@@ -73,3 +73,11 @@ async def test_compacted_topic_with_delete_policy_can_shrink() -> None:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=2, configs=configs)])
         await admin.create_partitions(TOPIC, 1, allow_shrink=True)
         assert (await admin.describe_topic(TOPIC)).live == (0,)
+
+
+async def test_topic_with_the_brokers_compact_policy_does_not_shrink() -> None:
+    properties = {"log.cleanup.policy": "compact"}
+    async with Cluster(1, properties=properties) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=2)])
+        with pytest.raises(KafkaError, match="cleanup.policy=compact: its partitions would never be empty"):
+            await admin.create_partitions(TOPIC, 1, allow_shrink=True)

@@ -112,6 +112,26 @@ def test_compacted_topics_do_not_shrink() -> None:
     assert ask(term, topic_request(5)).results[0].error_code == 0
 
 
+@pytest.mark.parametrize(
+    ("default", "config", "may_shrink"),
+    [
+        ("compact", {}, False),
+        ("compact", {"cleanup_policy": "delete"}, True),
+        ("compact,delete", {}, True),
+        ("delete", {"cleanup_policy": "compact,compact"}, False),
+        ("delete", {"cleanup_policy": "compact, delete"}, True),
+        ("delete", {"cleanup_policy": ""}, False),
+    ],
+)
+def test_topics_shrink_if_their_own_or_the_default_policy_deletes(
+    default: str, config: dict[str, str], may_shrink: bool
+) -> None:
+    world, _ = started(partitions=4, **config)
+    term = Term(world, log_cleanup_policy=default).take_over()
+    row = ask(term, topic_request(2, shrink=True)).results[0]
+    assert row.error_code == (ErrorCode.NONE if may_shrink else ErrorCode.INVALID_PARTITIONS)
+
+
 def test_validate_only_changes_nothing() -> None:
     world, term = started(partitions=4)
     before = world.topics["t"]
