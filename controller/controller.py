@@ -23,6 +23,7 @@ from anabranch.controller.candidacy import Candidacy, ControllerTenure, NoLonger
 from anabranch.controller.runner import ControllerEvent, Runner
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk import paths
+from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.producer_id_blocks import claim_block
 from anabranch.controller.zk.session import NodeExists, SessionEvent, SessionExpired, ZkError, ZkSession
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -56,6 +57,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+ELECTION_PAUSE_S = 1.0
+"""The pause after an election that failed for another reason than a lost connection or another winner."""
 CRASH_STATUS = 137
 """Exit status of a killed process; an injected crash uses it as well."""
 
@@ -248,15 +251,25 @@ class Controller:
         candidacy = Candidacy(self._session, self._settings, self._now_ms)
         with contextlib.suppress(SessionExpired):
             while not self._expired:
-                changed = asyncio.Event()
-                holder = await candidacy.holder(lambda _, changed=changed: changed.set())  # type: ignore[misc]
-                if holder is not None and holder.ephemeral_owner == self._session.session_id:
-                    await candidacy.vacate()  # left behind by a tenure that ended
-                    self._reached("vacate")
-                elif holder is not None:
-                    await changed.wait()
-                elif (term := await candidacy.elect()) is not None:
-                    await self._lead(candidacy, term)
+                try:
+                    await self._stand(candidacy)
+                except (ZkError, MalformedZnode) as error:
+                    if isinstance(error, SessionExpired):
+                        raise
+                    log.error("controller %d cannot be elected, and tries again: %s", self._settings.node_id, error)
+                    await asyncio.sleep(ELECTION_PAUSE_S)
+
+    async def _stand(self, candidacy: Candidacy) -> None:
+        """Take part in one election, and lead if it is won; or wait for the end of another node's tenure."""
+        changed = asyncio.Event()
+        holder = await candidacy.holder(lambda _: changed.set())
+        if holder is not None and holder.ephemeral_owner == self._session.session_id:
+            await candidacy.vacate()  # left behind by a tenure that ended
+            self._reached("vacate")
+        elif holder is not None:
+            await changed.wait()
+        elif (term := await candidacy.elect()) is not None:
+            await self._lead(candidacy, term)
 
     async def _lead(self, candidacy: Candidacy, term: ControllerTenure) -> None:
         self._term = term

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from anabranch.controller import controller as controller_module
 from anabranch.controller import topic_admin
 from anabranch.controller.events import TimerFired
 from anabranch.controller.model import TopicPartition
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
-from anabranch.controller.zk.session import ZkSession
+from anabranch.controller.zk.session import NoAuth, ZkSession
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -99,6 +100,26 @@ async def test_stopped_controller_hands_over_at_once() -> None:
         second = await cluster.add_controller(101)
         await cluster.controllers[0].stop()
         await cluster.until(lambda: second.active)
+
+
+async def test_candidate_whose_election_fails_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the node would run without a candidate, and say nothing."""
+    monkeypatch.setattr(controller_module, "ELECTION_PAUSE_S", 0.0)
+    async with running_cluster() as cluster:
+        second = await cluster.add_controller(101)
+        session = second.session_under_test  # type: ignore[attr-defined]
+        write, failed = session.multi, []
+
+        async def fail_once(ops: Any) -> Any:
+            if failed:
+                return await write(ops)
+            failed.append(ops)
+            raise NoAuth(paths.CONTROLLER_EPOCH)
+
+        monkeypatch.setattr(session, "multi", fail_once)
+        await cluster.controllers[0].stop()
+        await cluster.until(lambda: second.active)
+        assert failed
 
 
 async def test_zookeeper_requests_of_failover_do_not_grow_with_partitions() -> None:
