@@ -36,9 +36,10 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     """Load the topics' configurations, then change roles, a few at a time."""
     services = ctx.services
     rows = list(rows_of(request))
-    for topic in sorted({topic for topic, _, _, _ in rows if is_legal(topic)}):
+    for topic, topic_id in sorted({(topic, topic_id) for topic, topic_id, _, _ in rows if is_legal(topic)}):
         try:
-            await services.topic_configs.load(topic)
+            # Without a partition here, a known configuration may be that of an earlier topic of this name.
+            await services.topic_configs.load(topic, again=not services.replicas.has_topic(topic, topic_id))
         except ZkError as error:
             # Roles matter more than the topic's settings: continue with the defaults.
             services.log.warning("cannot read the configuration of %s: %s", topic, error)

@@ -27,6 +27,10 @@ class HostedPartitions:
         """Return the partitions of one topic."""
         return self._of_topic.get(topic, {}).values()
 
+    def has_topic(self, topic: str, topic_id: bytes) -> bool:
+        """Whether a partition of the topic with this name and id is here."""
+        return any(partition.topic_id == topic_id for partition in self.of_topic(topic))
+
     def name_of(self, topic_id: bytes) -> str | None:
         """Return the name for a topic id that has a partition here."""
         return self._names.get(topic_id)

@@ -172,6 +172,10 @@ class ReplicaManager:
         """Return the name for a topic id, from LeaderAndIsr or UpdateMetadata."""
         return self._hosted.name_of(topic_id) or self._metadata.topic_name(topic_id)
 
+    def has_topic(self, topic: str, topic_id: bytes) -> bool:
+        """Whether a partition of the topic with this name and id is on this broker."""
+        return self._hosted.has_topic(topic, topic_id)
+
     def now_ms(self) -> float:
         """Return the event loop's time, which followers' lag is measured with."""
         return self._loop.time() * 1000

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import replica_cluster
+from tests.broker.replication.replica_cluster import Assigned, replica_cluster
 
 
 async def test_stale_controller_and_broker_epochs_are_refused() -> None:
@@ -28,3 +29,17 @@ async def test_log_with_another_topic_id_is_refused() -> None:
         assert await cluster.tell("t", 0) == {1: ErrorCode.INCONSISTENT_TOPIC_ID}
         files.write_file("t-0/partition.metadata", metadata)
         assert await cluster.tell("t", 0) == {1: ErrorCode.NONE}
+
+
+async def test_configuration_of_earlier_topic_with_same_name_is_not_used() -> None:
+    """A request of a deposed controller arrives when the earlier topic is deleted, and the next one not yet created."""
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,), topic="other")
+        cluster.assigned["t", 0] = Assigned((1,), 1, 0, (1,))
+        late = cluster.leader_and_isr("t", 0)
+        late.controller_epoch = 0
+        assert (await cluster.call(cluster[1], late)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        config = znodes.encode_config({"cleanup.policy": "compact"})
+        await cluster.session.create(paths.topic_config("t"), config, make_parents=True)
+        assert await cluster.tell("t", 0) == {1: ErrorCode.NONE}
+        assert cluster.partition(1).log.settings.cleanup_policy == "compact"
