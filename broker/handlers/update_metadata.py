@@ -2,14 +2,25 @@
 
 Versions 0 to 8, with the resize fields as tags from version 6 on (D3). Fenced by the controller epoch and this broker's
 own epoch, which LeaderAndIsr and StopReplica share.
+
+A full update also says which replicas of this broker were moved away. StopReplica deletes them, unless the controller
+that completed the reassignment died before, or this broker was not registered at that time. Without either, a leader
+would lead on, and lose what it acknowledges.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from anabranch.broker.dispatch.auth_helper import authorize_broker
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.metadata.metadata_cache import FULL_UPDATE
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import ClusterImage
+    from anabranch.broker.replication.partition import Partition
 
 
 @handles(UpdateMetadataRequest, versions="0-8")
@@ -18,16 +29,40 @@ async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -
     authorize_broker(ctx)
     async with ctx.services.fence.turn:
         await ctx.services.fence.wait_registered()
-        return carry_out(ctx, request)
+        return await carry_out(ctx, request)
 
 
-def carry_out(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+async def carry_out(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     """Apply the whole update to the metadata image."""
     services = ctx.services
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
+        services.metadata.apply(request)
+        if request.type == FULL_UPDATE and services.broker is not None:
+            await delete_moved_replicas(ctx, request)
     except KafkaError as error:
         services.log.info("refusing UpdateMetadata of controller %d: %s", request.controller_id, error)
         return UpdateMetadataResponse(error_code=error.code)
-    services.metadata.apply(request)
     return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+
+async def delete_moved_replicas(ctx: RequestContext, request: UpdateMetadataRequest) -> None:
+    """Delete the replicas that this broker should not have any more, a few at a time. Raises KafkaError."""
+    services = ctx.services
+    replicas, image = services.replicas, services.metadata.image
+    moved = [one for one in replicas.partitions() if is_moved(one, image, services.settings.node_id)]
+    if not moved:
+        return
+    try:
+        async for partition in services.fence.in_steps(request, moved):
+            services.log.info("deleting %r: it was moved to other brokers", partition)
+            replicas.stop_replica(partition.topic, partition.index, partition.leader_epoch, delete=True)
+    finally:
+        replicas.fetchers.settle()
+
+
+def is_moved(partition: Partition, image: ClusterImage, broker_id: int) -> bool:
+    """Return whether this replica's partition has only other replicas, since a later leader epoch than it knows."""
+    topic = image.topics.get(partition.topic)
+    shown = None if topic is None or topic.topic_id != partition.topic_id else topic.reported.get(partition.index)
+    return shown is not None and broker_id not in shown.replicas and shown.leader_epoch > partition.leader_epoch

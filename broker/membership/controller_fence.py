@@ -22,6 +22,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
     from anabranch.protocol.apis.stop_replica import StopReplicaRequest
+    from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 
 Row = TypeVar("Row")
 
@@ -77,7 +78,7 @@ class ControllerFence:
         self.controller_epoch = controller_epoch
 
     async def in_steps(
-        self, request: LeaderAndIsrRequest | StopReplicaRequest, rows: Iterable[Row]
+        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, rows: Iterable[Row]
     ) -> AsyncIterator[Row]:
         """Yield the rows of an admitted request in steps. Raises KafkaError, as `admit`, once it is stale."""
         for number, row in enumerate(rows):
