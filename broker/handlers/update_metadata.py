@@ -3,9 +3,9 @@
 Versions 0 to 8, with the resize fields as tags from version 6 on (D3). Fenced by the controller epoch and this broker's
 own epoch, which LeaderAndIsr and StopReplica share.
 
-A full update also says which replicas of this broker were moved away. StopReplica deletes them, unless the controller
-that completed the reassignment died before, or this broker was not registered at that time. Without either, a leader
-would lead on, and lose what it acknowledges.
+A full update also says which replicas of this broker were moved away, or removed after a merge. StopReplica deletes
+them, unless the controller died before it was sent, or this broker was not registered at that time. A leader of such a
+partition would lead on, and lose what it acknowledges.
 """
 
 from __future__ import annotations
@@ -39,30 +39,34 @@ async def carry_out(ctx: RequestContext, request: UpdateMetadataRequest) -> Upda
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
         services.metadata.apply(request)
         if request.type == FULL_UPDATE and services.broker is not None:
-            await delete_moved_replicas(ctx, request)
+            await delete_obsolete_replicas(ctx, request)
     except KafkaError as error:
         services.log.info("refusing UpdateMetadata of controller %d: %s", request.controller_id, error)
         return UpdateMetadataResponse(error_code=error.code)
     return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
 
-async def delete_moved_replicas(ctx: RequestContext, request: UpdateMetadataRequest) -> None:
+async def delete_obsolete_replicas(ctx: RequestContext, request: UpdateMetadataRequest) -> None:
     """Delete the replicas that this broker should not have any more, a few at a time. Raises KafkaError."""
     services = ctx.services
     replicas, image = services.replicas, services.metadata.image
-    moved = [one for one in replicas.partitions() if is_moved(one, image, services.settings.node_id)]
-    if not moved:
+    obsolete = [one for one in replicas.partitions() if is_obsolete(one, image, services.settings.node_id)]
+    if not obsolete:
         return
     try:
-        async for partition in services.fence.in_steps(request, moved):
-            services.log.info("deleting %r: it was moved to other brokers", partition)
+        async for partition in services.fence.in_steps(request, obsolete):
+            services.log.info("deleting %r: it was moved to other brokers, or removed", partition)
             replicas.stop_replica(partition.topic, partition.index, partition.leader_epoch, delete=True)
     finally:
         replicas.fetchers.settle()
 
 
-def is_moved(partition: Partition, image: ClusterImage, broker_id: int) -> bool:
-    """Return whether this replica's partition has only other replicas, since a later leader epoch than it knows."""
+def is_obsolete(partition: Partition, image: ClusterImage, broker_id: int) -> bool:
+    """Return whether a full update shows that this replica was moved away, or its merged partition removed (R13)."""
     topic = image.topics.get(partition.topic)
-    shown = None if topic is None or topic.topic_id != partition.topic_id else topic.reported.get(partition.index)
-    return shown is not None and broker_id not in shown.replicas and shown.leader_epoch > partition.leader_epoch
+    if topic is None or topic.topic_id != partition.topic_id:
+        return False  # the controller may be about to delete the topic, or unable to read it
+    shown = topic.reported.get(partition.index)
+    if shown is None:
+        return partition.sealed and partition.generation <= topic.generation
+    return broker_id not in shown.replicas and shown.leader_epoch > partition.leader_epoch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import batch, replica_cluster
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.replication.replica_cluster import Assigned, batch, replica_cluster
 
 
 async def test_full_update_deletes_replicas_that_were_moved_away() -> None:
@@ -19,6 +19,24 @@ async def test_full_update_deletes_replicas_that_were_moved_away() -> None:
         assert (await cluster.produce(1, batch("safe"), acks=1)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert not cluster[1].files.exists("t-0") and cluster[2].files.exists("t-0")
         assert cluster.partition(1, "stays").is_leader
+
+
+async def test_full_update_deletes_replicas_of_merged_partitions_that_were_removed() -> None:
+    """Their removal does not wait for a broker whose session has expired; an unpublished child is not shown, either."""
+    async with replica_cluster(1) as cluster:
+        for topic, sealed, generation in (("t", True, 1), ("open", False, 1), ("planned", True, 2)):
+            gen_start = ((0, 0), (generation, 1))
+            await cluster.assign(topic, 1, Assigned((1,), 1, 0, (1,)))
+            await cluster.assign(
+                topic, 1, Assigned((1,), 1, 1, (1,), generation=generation, gen_start=gen_start, sealed=sealed)
+            )
+            cluster.assigned[topic, 0] = Assigned((1,), 1, 0, (1,))
+            cluster.published[topic] = {"generation": 1}
+            del cluster.assigned[topic, 1]
+        await cluster.publish()
+        assert [cluster[1].files.exists(f"{topic}-1") for topic in ("t", "open", "planned")] == [False, True, True]
+        with pytest.raises(KafkaError):
+            cluster.partition(1, "t", 1)
 
 
 @pytest.mark.parametrize("why", ["same epoch", "another topic"])
