@@ -58,7 +58,7 @@ def proceed(state: ClusterState, name: str) -> list[Effect]:
     while queue:
         head = queue[0]
         topic = state.topics.get(name)
-        if head.started and topic is not None and name not in state.deleting and not is_settled(state, topic):
+        if head.started and topic is not None and name not in state.deleting and not is_settled(state, topic, head):
             return decided
         error = CREATED
         if not head.started or topic is None or name in state.deleting:
@@ -71,7 +71,7 @@ def proceed(state: ClusterState, name: str) -> list[Effect]:
                 error = (refused.code, refused.message)
             else:
                 if not head.validate_only:
-                    head.started = True
+                    head.started, head.first_added = True, known.body.undeleted_partition_count
                     return [*decided, *begin(state, known, head.requested.count, added)]
         queue.popleft()
         decided += settle(state, head, error)
@@ -108,12 +108,13 @@ def busy(state: ClusterState, topic: Topic) -> bool:
     return False
 
 
-def is_settled(state: ClusterState, topic: Topic) -> bool:
-    """Whether the topic's last resize is published and all partitions that clients write to have leaders."""
+def is_settled(state: ClusterState, topic: Topic, waiting: WaitingResize) -> bool:
+    """Whether the resize of a request is published, and its new partitions have leaders, or nobody waits for them."""
     if topic.body.plan is not None:
         return False
-    return all(
-        TopicPartition(topic.name, index) in state.partitions for index in range(topic.body.undeleted_partition_count)
+    added = range(waiting.first_added, topic.body.undeleted_partition_count)
+    return waiting.token not in state.replies or all(
+        TopicPartition(topic.name, index) in state.partitions for index in added
     )
 
 
@@ -273,7 +274,10 @@ def due(state: ClusterState, token: int) -> list[Effect]:
     for name, known in pending.results.items():
         if known is None:
             pending.note(result(name, ErrorCode.REQUEST_TIMED_OUT, "The resize continues, but is not published yet."))
-    return answer_if_complete(state, token)
+    decided = answer_if_complete(state, token)
+    for name in pending.results:
+        decided += proceed(state, name)  # the next request need not wait for the leaders of this one's partitions
+    return decided
 
 
 def answer_if_complete(state: ClusterState, token: int) -> list[Effect]:

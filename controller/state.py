@@ -35,6 +35,8 @@ class WaitingResize:
     barred: KafkaError | None = None
     """The error if the request turns out to be a shrink."""
     started: bool = False
+    first_added: int = 0
+    """The first partition that the started resize adds."""
 
 
 @slotted

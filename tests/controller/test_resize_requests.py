@@ -187,6 +187,28 @@ def test_request_barred_from_shrinking_may_grow() -> None:
     assert term.replies[5].results[0].error_code == 0
 
 
+@pytest.mark.parametrize("ordered", ["true", "false"])
+def test_resize_does_not_wait_for_leaders_of_other_partitions(ordered: str) -> None:
+    """Partition 2 had never a leader: its broker has not started yet."""
+    world = World()
+    world.add_brokers(1, 2)
+    world.add_topic("t", {0: (1,), 1: (2,), 2: (9,), 3: (1,)}, enable_ordered_delivery=ordered)
+    term = Term(world).take_over()
+    assert term.resize("t", 5).error_code == 0
+    assert term.resize("t", 6).error_code == 0
+
+
+def test_request_that_timed_out_holds_up_no_later_one() -> None:
+    """The new partition is assigned to a broker that shuts down: it gets a leader when that broker returns."""
+    _, term = started(brokers=2, partitions=2, replication=1, enable_ordered_delivery="false")
+    term.state.shutting_down.add(2)
+    assert ask(term, topic_request(3, assignments=[[2]])) is None
+    assert term.resize("t", 4) is None, "the first one may still succeed"
+    term.happen(events.ReplyDue(5))
+    assert term.replies.pop(5).results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert term.replies.pop(1).results[0].error_code == 0
+
+
 def test_timed_out_resize_continues() -> None:
     world, term = started(partitions=4)
     held_up(world)
