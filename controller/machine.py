@@ -85,7 +85,7 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
         case Reconcile():
             return on_reconcile(state)
         case DeletionsRead():
-            return topics.mark_for_deletion(state, event.names)
+            return [*topics.mark_for_deletion(state, event.names), effects.Post(Reconcile())]
         case PartitionsWritten():
             return outcomes.partitions_written(state, event)
         case TopicWritten():

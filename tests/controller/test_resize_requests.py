@@ -233,7 +233,7 @@ def test_topic_deletion_fails_waiting_resizes() -> None:
     held_up(world)
     assert term.resize("t", 6) is None
     world.deletions.add("t")
-    term.happen(events.DeletionsRead(frozenset({"t"})), events.Reconcile())
+    term.happen(events.DeletionsRead(frozenset({"t"})))
     assert term.replies[1].results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
