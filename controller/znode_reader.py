@@ -16,7 +16,7 @@ from anabranch.controller.events import TopicSnapshot
 from anabranch.controller.model import Broker, Features, Partition, Topic
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.body import MalformedZnode
-from anabranch.controller.zk.session import NoNode, WatchCallback, ZkSession
+from anabranch.controller.zk.session import NoNode, WatchCallback, WatchEvent, ZkSession
 from anabranch.protocol.values import value
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,18 @@ class Read:
 
     what: Literal["brokers", "topics", "topic", "deletions", "controller"]
     name: str = ""
+
+
+@value
+class ReadAgain:
+    """The watch of a read. Equal ones count once: a znode that is read again, but not changed, has no second watch."""
+
+    read: Read
+    changed: Callable[[Read], None]
+
+    def __call__(self, _event: WatchEvent) -> None:
+        """Report that the read is to be repeated."""
+        self.changed(self.read)
 
 
 class ZnodeReader:
@@ -169,7 +181,7 @@ class ZnodeReader:
                     return {}
 
     def _watch(self, read: Read) -> WatchCallback:
-        return lambda _: self._changed(read)
+        return ReadAgain(read, self._changed)
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

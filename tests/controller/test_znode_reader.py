@@ -57,6 +57,22 @@ async def test_change_of_topic_znode_or_configuration_is_noticed(change: str) ->
     assert changed == [Read("topic", "t")]
 
 
+async def test_reads_that_are_repeated_leave_one_watch_on_each_znode() -> None:
+    """Else each broker that comes or goes, and each change of a topic's configuration, would leave another one."""
+    session, reader, changed = await prepared()
+    await create(session)
+    for broker_id in (4, 5):
+        registered = Broker(broker_id, -1, (Endpoint("PLAINTEXT", "h", 1),))
+        await session.create(paths.broker(broker_id), znodes.encode_broker(registered, timestamp_ms=0))
+    for _ in range(3):
+        await reader.brokers()
+        await reader.topic("t")
+    await session.delete(paths.broker(4))
+    await session.set(paths.topic("t"), (await session.get(paths.topic("t")))[0])
+    await asyncio.sleep(0)
+    assert changed == [Read("brokers")] * 2 + [Read("topic", "t")], "the parent's watch, and that of the znode"
+
+
 async def test_malformed_znodes_are_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     session, reader, _ = await prepared()
     await create(session)
