@@ -63,11 +63,10 @@ class History:
             self.flush()
             self._begin(at_s, rows)
             return
+        if at_s - (last.times[-1] if last.times else last.at_s) >= GRAIN_S:
+            self.flush()
         self._pending.add(delta)
         self._pending_s = at_s
-        written_s = last.times[-1] if last.times else last.at_s
-        if at_s - written_s >= GRAIN_S:
-            self.flush()
 
     def flush(self) -> None:
         """Store the last recorded change."""

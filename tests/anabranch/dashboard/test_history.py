@@ -40,6 +40,16 @@ def test_every_recorded_moment_is_restored() -> None:
         assert found[1] == recorded[found[0]], at_s
 
 
+def test_change_is_not_moved_to_the_next_one_a_minute_later() -> None:
+    history, sheet = History(), StateSheet()
+    for at_s in (100.0, 100.3, 150.0):
+        sheet.put("topic/t", at_s)
+        history.note(at_s, sheet.take(), sheet.rows)
+    assert [history.at(at_s) for at_s in (100.2, 130.0, 150.0)] == [
+        (at_s, {"topic/t": at_s}) for at_s in (100.0, 100.3, 150.0)
+    ]
+
+
 def test_oldest_entries_are_dropped_by_age() -> None:
     history = History(span_s=120)
     filled(history, 400)
