@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from anabranch.demo.progress import Story
 from anabranch.report import page, plots
 from anabranch.report.page import BAD, CALM, GOOD, Card
 from anabranch.report.timeline import Span, Timeline, median, rates, waiting
+from anabranch.spark_jobs.verdict import BEFORE_GATE, KINDS, LOST, OUT_OF_ORDER, REPEATED
 
-VIOLATIONS = ("out_of_order", "lost", "repeated")
+VIOLATIONS: Final = tuple(kind for kind in KINDS if kind != BEFORE_GATE)
+"""What the audit finds; `out_of_order` includes those before a gate."""
+SHOWN: Final = (OUT_OF_ORDER, LOST, REPEATED)
+"""The violations with a card even if there are none."""
 
 
 def write(path: Path, stories: Sequence[Story]) -> None:
@@ -43,7 +48,8 @@ def _cards(story: Story) -> list[Card]:
     ]
     for name in VIOLATIONS:
         count = story.verdict.get(name, 0)
-        found.append(Card(f"{count:,}", name.replace("_", " "), BAD if count else GOOD))
+        if count or name in SHOWN:
+            found.append(Card(f"{count:,}", name.replace("_", " "), BAD if count else GOOD))
     found.append(Card(f"{story.verdict.get('redelivered', 0):,}", "redelivered after a failure (allowed)", CALM))
     if hand_offs := [ms for _, ms in story.hand_offs_ms()]:
         found.append(Card(f"{median(hand_offs):,} ms", f"hand-off, median of {len(hand_offs)}"))

@@ -23,8 +23,10 @@ from anabranch.cluster.zookeeper import java_version
 from anabranch.demo import flights
 from anabranch.demo.child_process import Child, ChildProcessFailed, Line
 from anabranch.demo.progress import Story
+from anabranch.demo.report import VIOLATIONS
 from anabranch.demo.view import View
 from anabranch.runtime.stall_detection import Stalled, wait_while_progressing
+from anabranch.spark_jobs.verdict import MEANINGS
 from anabranch.state.data_directory import LOCAL
 
 PARTITIONS: Final = 4
@@ -314,9 +316,7 @@ def failures(job: Story, control: Story) -> list[str]:
     checks: list[tuple[bool, str]] = [
         (job.acked == job.total, f"{job.acked:,} of {job.total:,} flights were acknowledged"),
         (job.verdict.get("delivered") == job.total, f"{job.verdict.get('delivered')} flights were delivered"),
-        (job.verdict.get("out_of_order") == 0, f"{job.verdict.get('out_of_order')} were out of order"),
-        (job.verdict.get("lost") == 0, f"{job.verdict.get('lost')} were lost"),
-        (job.verdict.get("repeated") == 0, f"{job.verdict.get('repeated')} were repeated"),
+        *((job.verdict.get(kind) == 0, f"{job.verdict.get(kind)} {MEANINGS[kind]}") for kind in VIOLATIONS),
         (
             control.verdict.get("out_of_order", 0) > 0,
             "the audit found no violations in the control: its check does not work",

@@ -1,11 +1,12 @@
 from typing import Any
 
 from anabranch.demo.progress import Story
+from anabranch.spark_jobs.verdict import KINDS
 
 
 def judged(topic: str, **changes: int) -> Story:
     story = Story(topic, total=10, began_ms=1000, ended_ms=9000)
-    story.verdict = {"delivered": 10, "out_of_order": 0, "lost": 0, "repeated": 0, "redelivered": 0} | changes
+    story.verdict = {"delivered": 10, "redelivered": 0} | dict.fromkeys(KINDS, 0) | changes
     story.acked = 10
     return story
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from anabranch.demo import report
 from anabranch.demo.progress import Story
+from anabranch.demo.report import VIOLATIONS
 from tests.anabranch.demo.test_progress import judged, progress_of_job
 
 
@@ -53,6 +56,14 @@ def test_report_is_self_contained(tmp_path: Path) -> None:
     assert "<script" not in page and "<link" not in page, "nothing is fetched from elsewhere"
     assert "All 10 records were delivered in order, each once" in page
     assert "<div class='card bad'><b>7</b><span>out of order</span>" in page
+
+
+@pytest.mark.parametrize("kind", VIOLATIONS)
+def test_violation_of_any_kind_is_in_headline_and_cards(kind: str, tmp_path: Path) -> None:
+    report.write(tmp_path / "report.html", [judged("job", **{kind: 2}), judged("control", out_of_order=7)])
+    page = (tmp_path / "report.html").read_text()
+    assert "<h1>2 violations among 10 records</h1>" in page
+    assert f"<div class='card bad'><b>2</b><span>{kind.replace('_', ' ')}</span>" in page
 
 
 def full(topic: str, seconds: int) -> Story:
