@@ -39,23 +39,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _judge(options: argparse.Namespace, verdict: Verdict) -> None:
     producers = not options.topic  # the stored records do not name theirs
     sent: list[Delivery] = [one for path in options.sent for one in read_lines(path, producers=producers)]
-    stored = None
+    stored, ranges = None, dict[int, range]()
     if options.topic:
         try:
             from anabranch.judge.topic_reader import read_topic, sequence_of
         except ImportError:
             raise ValueError("--topic needs confluent-kafka: pip install 'anabranch[audit]'") from None
-        records, starts = read_topic(
+        records, ranges = read_topic(
             options.bootstrap_servers, options.topic, sequence_of(options.sequence), dict(options.property)
         )
-        counts = [int(one) for one in options.counts.split(",") if one]
-        stored = judge_stored(verdict, records, counts=counts, sent=sent, starts=starts)
+        starts = {partition: offsets.start for partition, offsets in ranges.items()}
+        stored = judge_stored(verdict, records, counts=options.counts, sent=sent, starts=starts)
     if options.deliveries:
-        order = DeliveryOrder(verdict, stored)
+        order = DeliveryOrder(verdict, stored, ranges)
         for path in options.deliveries:
             order.follow(read_lines(path, producers=producers))
         order.end(sent)
-    if not verdict.stored and not verdict.delivered:
+    if not verdict.stored and not verdict.delivered and not verdict.violations:
         raise ValueError("nothing is stored, and nothing was delivered")
 
 
@@ -68,7 +68,9 @@ def _options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT")
     parser.add_argument("--topic", help="read this topic, of any Kafka cluster")
-    parser.add_argument("--counts", default="", metavar="N,N,...", help="the partition counts of its generations")
+    parser.add_argument(
+        "--counts", type=_counts, default=[], metavar="N,N,...", help="the partition counts of its generations"
+    )
     parser.add_argument(
         "--sequence", default="header:sequence", metavar="RULE", help="header:NAME, or value:REGEX with one group"
     )
@@ -80,6 +82,13 @@ def _options() -> argparse.ArgumentParser:
         "--property", type=_property, action="append", default=[], metavar="NAME=VALUE", help="of librdkafka"
     )
     return parser
+
+
+def _counts(text: str) -> list[int]:
+    counts = text.split(",") if text else []
+    if not all(one.isdecimal() and int(one) for one in counts):
+        raise argparse.ArgumentTypeError(f"write N,N,... with numbers from 1, not {text!r}")
+    return [int(one) for one in counts]
 
 
 def _property(text: str) -> tuple[str, str]:

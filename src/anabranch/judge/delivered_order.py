@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from anabranch.judge.records import Delivery, StoredRecord, Stream
-from anabranch.judge.verdict import Verdict
+from anabranch.judge.verdict import Verdict, key_text
 
 OUT_OF_ORDER = "delivered out of order"
 NEVER = "never delivered"
@@ -25,11 +25,17 @@ class DeliveryOrder:
     Args:
         verdict: Gets the violations.
         stored: The records of each key and producer by sequence; None if the topic was not read.
+        read: Partition -> the offsets that were read. A delivered record must be stored there.
     """
 
-    def __init__(self, verdict: Verdict, stored: Mapping[Stream, Sequence[StoredRecord]] | None) -> None:
+    def __init__(
+        self,
+        verdict: Verdict,
+        stored: Mapping[Stream, Sequence[StoredRecord]] | None,
+        read: Mapping[int, range] | None = None,
+    ) -> None:
         self._verdict = verdict
-        self._stored = stored
+        self._read = read or {}
         self._places = {(one.partition, one.offset): one for records in (stored or {}).values() for one in records}
         self._delivered: dict[Stream, set[int]] = defaultdict(set)
         self._highest: dict[Stream, int] = {}
@@ -51,15 +57,20 @@ class DeliveryOrder:
         for acknowledged in sent:
             place = f"{acknowledged.partition}@{acknowledged.offset}"
             expected.setdefault((acknowledged.stream, acknowledged.sequence), place)
-        for (stream, sequence), place in sorted(expected.items()):
+        for (stream, sequence), place in sorted(expected.items(), key=_in_order):
             if sequence not in self._delivered[stream]:
-                self._verdict.add(NEVER, stream[0], f"number {sequence} at {place}")
+                key = stream[0] if isinstance(stream[0], bytes) else None
+                self._verdict.add(NEVER, key, f"number {sequence} at {place}")
 
     def _judge_place(self, one: Delivery) -> None:
         """A delivered record is the stored one; a record below the log start is gone, and cannot be compared."""
         stored = self._places.get((one.partition, one.offset))
-        if stored is not None and (stored.stream, stored.sequence) != (one.stream, one.sequence):
-            is_there = f"key {stored.key.decode(errors='replace')}, number {stored.sequence}"
+        if stored is None:
+            is_there = "nothing" if one.offset in self._read.get(one.partition, ()) else ""
+        else:
+            is_other = (stored.stream, stored.sequence) != (one.stream, one.sequence)
+            is_there = f"{key_text(stored.key)}, number {stored.sequence}" if is_other else ""
+        if is_there:
             self._verdict.add(PHANTOM, one.key, f"number {one.sequence}: at {one.partition}@{one.offset} is {is_there}")
 
     def _judge_owner(self, one: Delivery) -> None:
@@ -87,3 +98,9 @@ class DeliveryOrder:
             self._verdict.add(OUT_OF_ORDER, one.key, f"number {one.sequence} by {one.member}, first after {highest}")
         delivered.add(one.sequence)
         self._highest[one.stream] = max(highest, one.sequence)
+
+
+def _in_order(expected: tuple[tuple[Stream, int], str]) -> tuple[bool, tuple[Stream, int]]:
+    """Keys first, then the partitions of records without a key."""
+    (stream, sequence), _ = expected
+    return isinstance(stream[0], int), (stream, sequence)

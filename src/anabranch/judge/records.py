@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-Stream = tuple[bytes, str]
-"""A key and a producer, which numbers the key's records from 0."""
+Stream = tuple[bytes | int, str]
+"""A key and a producer, which numbers the key's records from 0. Records without a key are in order in each partition
+alone: the partition stands for the key.
+"""
 
 
 class InvalidLine(ValueError):
@@ -22,7 +24,7 @@ class StoredRecord:
 
     partition: int
     offset: int
-    key: bytes
+    key: bytes | None
     sequence: int
     """The record's number among those of its key, from 0."""
     producer: str = ""
@@ -33,7 +35,7 @@ class StoredRecord:
     @property
     def stream(self) -> Stream:
         """The numbered records to which it belongs."""
-        return self.key, self.producer
+        return self.partition if self.key is None else self.key, self.producer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Delivery:
 
     partition: int
     offset: int
-    key: bytes
+    key: bytes | None
     sequence: int
     member: str = ""
     generation: int = -1
@@ -54,7 +56,7 @@ class Delivery:
     @property
     def stream(self) -> Stream:
         """The numbered records to which it belongs."""
-        return self.key, self.producer
+        return self.partition if self.key is None else self.key, self.producer
 
 
 def read_lines(path: Path, *, producers: bool = True) -> Iterator[Delivery]:
@@ -75,7 +77,7 @@ def parse_lines(lines: Iterable[str], name: str, *, producers: bool = True) -> I
             yield Delivery(
                 partition=int(row["partition"]),
                 offset=int(row["offset"]),
-                key=str(row["key"]).encode(),
+                key=None if row["key"] is None else str(row["key"]).encode(errors="surrogateescape"),
                 sequence=int(row["sequence"]),
                 member=str(row.get("member", name)),
                 generation=int(row.get("group_generation", -1)),

@@ -40,18 +40,19 @@ def judge_stored(
     for record in records:
         streams[record.stream].append(record)
         verdict.stored += 1
-    verdict.keys = len({key for key, _ in streams})
+    verdict.keys = len({key for key, _ in streams if isinstance(key, bytes)})
     _judge_epochs(verdict, [one for stored in streams.values() for one in stored])
-    present = {(one.partition, one.offset) for stored in streams.values() for one in stored}
-    for (key, producer), stored in streams.items():
+    present = {(one.partition, one.offset, one.stream, one.sequence) for stored in streams.values() for one in stored}
+    for stream, stored in streams.items():
         stored.sort(key=lambda one: (one.sequence, one.partition, one.offset))
-        once = streams[key, producer] = _once(verdict, key, stored)
+        key = stored[0].key
+        once = streams[stream] = _once(verdict, key, stored)
         _judge_order(verdict, key, once)
-        if counts:
+        if counts and key is not None:
             _judge_places(verdict, key, once, counts)
     for one in sent:
         if (
-            (one.partition, one.offset) not in present
+            (one.partition, one.offset, one.stream, one.sequence) not in present
             and starts is not None
             and one.offset >= starts.get(one.partition, one.offset + 1)
         ):
@@ -71,7 +72,7 @@ def _judge_epochs(verdict: Verdict, records: Iterable[StoredRecord]) -> None:
             last[one.partition] = one
 
 
-def _once(verdict: Verdict, key: bytes, stored: Sequence[StoredRecord]) -> list[StoredRecord]:
+def _once(verdict: Verdict, key: bytes | None, stored: Sequence[StoredRecord]) -> list[StoredRecord]:
     kept: list[StoredRecord] = []
     for one in stored:
         if kept and kept[-1].sequence == one.sequence:
@@ -81,7 +82,7 @@ def _once(verdict: Verdict, key: bytes, stored: Sequence[StoredRecord]) -> list[
     return kept
 
 
-def _judge_order(verdict: Verdict, key: bytes, stored: Sequence[StoredRecord]) -> None:
+def _judge_order(verdict: Verdict, key: bytes | None, stored: Sequence[StoredRecord]) -> None:
     """Within a partition, later numbers have higher offsets."""
     last: dict[int, StoredRecord] = {}
     for one in stored:

@@ -6,7 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -20,6 +20,16 @@ REMOVED: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITIO
 SequenceOf = Callable[[Message], int]
 
 
+class ReadTopic(NamedTuple):
+    """What was read of a topic."""
+
+    records: list[StoredRecord]
+    ranges: dict[int, range]
+    """Partition -> its offsets from the log start to the end that the read reached; none of a partition that was
+    removed meanwhile.
+    """
+
+
 class NoSequence(ValueError):
     """A record has no number; the message says where it was looked for."""
 
@@ -29,15 +39,22 @@ def sequence_of(rule: str) -> SequenceOf:
     where, _, what = rule.partition(":")
     if where == "header" and what:
         return lambda record: _number(dict(record.headers() or ()).get(what), record, rule)
-    if where == "value" and what:
-        pattern = re.compile(what.encode())
+    pattern = _pattern(what) if where == "value" and what else None
+    if pattern is None or pattern.groups != 1:
+        raise ValueError(f"{rule!r}: write header:NAME, or value:REGEX with one group")
 
-        def in_value(record: Message) -> int:
-            found = pattern.search(record.value() or b"")
-            return _number(found and found[1], record, rule)
+    def in_value(record: Message) -> int:
+        found = pattern.search(record.value() or b"")
+        return _number(found and found[1], record, rule)
 
-        return in_value
-    raise ValueError(f"{rule!r}: write header:NAME, or value:REGEX with one group")
+    return in_value
+
+
+def _pattern(text: str) -> re.Pattern[bytes] | None:
+    try:
+        return re.compile(text.encode())
+    except re.error:
+        return None
 
 
 def _number(found: Any, record: Message, rule: str) -> int:
@@ -50,25 +67,35 @@ def _number(found: Any, record: Message, rule: str) -> int:
 
 def read_topic(
     servers: str, topic: str, sequence: SequenceOf, properties: Mapping[str, str] | None = None
-) -> tuple[list[StoredRecord], dict[int, int]]:
+) -> ReadTopic:
     """Read all committed records of a topic up to its present end.
 
-    Returns the records, and each partition's log start offset. Raises NoSequence, ValueError for an unknown topic, and
-    OSError for an error of librdkafka, or if nothing comes for TIMEOUT_S.
+    Records that are deleted during the read may be missing; the log starts are those after it. Raises NoSequence,
+    ValueError for an unknown topic, and OSError for an error of librdkafka, or if nothing comes for TIMEOUT_S.
     """
     settings = {"group.id": "anabranch-judge", "enable.auto.commit": False, "isolation.level": "read_committed"}
-    consumer = Consumer({"bootstrap.servers": servers, **settings, "enable.partition.eof": True, **(properties or {})})
+    settings |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": servers, **settings, **(properties or {})})
+    ends: dict[int, int] = {}
     try:
-        starts = {}
-        for partition in sorted(_partitions(consumer, topic, TIMEOUT_S)):
-            with _unless_removed():
-                starts[partition], _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
+        starts = _starts(consumer, topic)
         consumer.assign([TopicPartition(topic, one, start) for one, start in starts.items()])
-        return list(_until_ends(consumer, topic, set(starts), sequence)), starts
+        records = list(_until_ends(consumer, topic, set(starts), sequence, ends))
+        after = _starts(consumer, topic)
+        return ReadTopic(records, {one: range(after[one], end) for one, end in ends.items() if one in after})
     except KafkaException as error:
         raise OSError(f"{servers}: {error.args[0].str()}") from None
     finally:
         consumer.close()
+
+
+def _starts(consumer: Any, topic: str) -> dict[int, int]:
+    """The log start offset of each partition."""
+    starts = {}
+    for partition in sorted(_partitions(consumer, topic, TIMEOUT_S)):
+        with _unless_removed():
+            starts[partition], _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
+    return starts
 
 
 def _partitions(consumer: Any, topic: str, timeout_s: float) -> set[int]:
@@ -88,7 +115,10 @@ def _unless_removed() -> Iterator[None]:
             raise
 
 
-def _until_ends(consumer: Any, topic: str, unread: set[int], sequence: SequenceOf) -> Iterator[StoredRecord]:
+def _until_ends(
+    consumer: Any, topic: str, unread: set[int], sequence: SequenceOf, ends: dict[int, int]
+) -> Iterator[StoredRecord]:
+    """Yield all records; `ends` gets the end of each partition that is read."""
     heard_s = time.perf_counter()
     while unread:
         if batch := consumer.consume(BATCH, POLL_S):
@@ -101,12 +131,18 @@ def _until_ends(consumer: Any, topic: str, unread: set[int], sequence: SequenceO
         for record in batch:
             error = record.error()
             if error is None:
-                key, epoch = record.key() or b"", record.leader_epoch()
-                number = sequence(record)
+                epoch, number = record.leader_epoch(), sequence(record)
                 yield StoredRecord(
-                    record.partition(), record.offset(), key, number, leader_epoch=-1 if epoch is None else epoch
+                    record.partition(),
+                    record.offset(),
+                    record.key(),
+                    number,
+                    leader_epoch=-1 if epoch is None else epoch,
                 )
-            elif error.code() == KafkaError._PARTITION_EOF or error.code() in REMOVED:
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends.setdefault(record.partition(), record.offset())
+                unread.discard(record.partition())
+            elif error.code() in REMOVED:
                 unread.discard(record.partition())
             else:
                 raise KafkaException(error)

@@ -14,11 +14,11 @@ class Violation:
     """One violation."""
 
     kind: str
-    key: bytes
+    key: bytes | None
     text: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: key {self.key.decode(errors='replace')}: {self.text}"
+        return f"{self.kind}: {key_text(self.key)}: {self.text}"
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Verdict:
     keys: int = 0
     violations: list[Violation] = field(default_factory=list)
 
-    def add(self, kind: str, key: bytes, text: str) -> None:
+    def add(self, kind: str, key: bytes | None, text: str) -> None:
         """Record a violation."""
         self.violations.append(Violation(kind, key, text))
 
@@ -45,3 +45,8 @@ class Verdict:
             found.append(f"{count:,} x {kind}")
             found += [f"  {one}" for one in self.violations if one.kind == kind][:SHOWN]
         return [*found, "FAILED" if counts else "PASSED: no violation"]
+
+
+def key_text(key: bytes | None) -> str:
+    """A record's key, for a message."""
+    return "no key" if key is None else f"key {key.decode(errors='replace')}"

@@ -14,10 +14,10 @@ from anabranch.judge.delivered_order import (
     TWICE,
     DeliveryOrder,
 )
-from anabranch.judge.records import Delivery, StoredRecord
+from anabranch.judge.records import Delivery, StoredRecord, Stream
 from anabranch.judge.verdict import Verdict
 
-STORED = {(b"k", ""): [StoredRecord(0, number, b"k", number) for number in range(4)]}
+STORED: dict[Stream, list[StoredRecord]] = {(b"k", ""): [StoredRecord(0, number, b"k", number) for number in range(4)]}
 
 
 def delivery(number: int, *, member: str = "a", generation: int = 1, key: bytes = b"k", offset: int = -1) -> Delivery:
@@ -69,6 +69,30 @@ def test_member_that_lost_the_partition_may_receive_again_in_the_same_generation
 def test_acknowledged_record_of_a_removed_partition_must_have_been_delivered() -> None:
     verdict = judged(*ALL, sent=[Delivery(5, 0, b"k", 4)])
     assert [(one.kind, one.text) for one in verdict.violations] == [(NEVER, "number 4 at 5@0")]
+
+
+def test_record_that_was_read_and_is_not_there_is_a_phantom() -> None:
+    def judged_in(read: range) -> list[str]:
+        verdict = Verdict()
+        order = DeliveryOrder(verdict, STORED, {0: read})
+        order.follow([*ALL, delivery(4), Delivery(1, 4, b"k", 5)])
+        return [str(one) for one in verdict.violations]
+
+    assert judged_in(range(6)) == ["delivered, but not stored: key k: number 4: at 0@4 is nothing"]
+    assert judged_in(range(5, 6)) == [], "below the log start"
+    assert judged_in(range(4)) == [], "stored after the read"
+
+
+def test_record_without_a_key_is_the_stored_one_of_its_partition() -> None:
+    rows = [StoredRecord(0, 0, None, 0), StoredRecord(1, 0, None, 0), StoredRecord(0, 1, b"k", 0)]
+    verdict = Verdict()
+    order = DeliveryOrder(verdict, {one.stream: [one] for one in rows})
+    order.follow([Delivery(0, 0, None, 0)])
+    order.end()
+    assert [str(one) for one in verdict.violations] == [
+        "never delivered: key k: number 0 at 0@1",
+        "never delivered: no key: number 0 at 1@0",
+    ]
 
 
 def test_without_generations_of_the_group_owners_are_not_judged() -> None:

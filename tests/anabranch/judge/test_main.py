@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.judge.__main__ import main
+from anabranch.testing.running_cluster import RunningCluster
 from tests.anabranch.judge.conftest import COUNTS, ResizedTopic
 
 Lines = list[dict[str, object]]
@@ -61,6 +63,24 @@ def test_acknowledged_record_that_is_not_stored_is_lost(
     lost = {"key": "key-1", "sequence": 99, "partition": 0, "offset": 5000}
     assert judge(resized, "--sent", written(tmp_path / "stored.jsonl", [lost])) == 1
     assert "lost: key key-1: number 99 was acknowledged at 0@5000 and is not there" in capsys.readouterr().out
+
+
+def test_empty_topic_that_had_acknowledged_records_has_lost_them(
+    anabranch_cluster: RunningCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    anabranch_cluster.admin.create_topics([NewTopic(name="emptied", partitions=1)])
+    lost = written(tmp_path / "stored.jsonl", [{"key": "k", "sequence": 0, "partition": 0, "offset": 0}])
+    words = ["--bootstrap-servers", anabranch_cluster.bootstrap_servers, "--topic", "emptied"]
+    assert main([*words, "--sent", lost]) == 1
+    assert capsys.readouterr().out.endswith("lost: key k: number 0 was acknowledged at 0@0 and is not there\nFAILED\n")
+    assert main(words) == 2
+
+
+@pytest.mark.parametrize("counts", ["0", "4,0", "-4", "4;8", "4,,8"])
+def test_impossible_counts_are_refused(counts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--topic", "orders", f"--counts={counts}"])
+    assert "write N,N,... with numbers from 1" in capsys.readouterr().err
 
 
 def test_without_anything_to_judge_there_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,12 @@ def test_producer_is_read_unless_one_numbers_each_key() -> None:
     assert [one.stream for one in parse_lines([line], "handed.jsonl", producers=False)] == [(b"42", "")]
 
 
+def test_key_may_be_null_or_not_utf_8() -> None:
+    place = '"sequence": 1, "partition": 3, "offset": 91'
+    found = parse_lines([f'{{"key": null, {place}}}', f'{{"key": "\\udcff", {place}}}'], "handed.jsonl")
+    assert [(one.key, one.stream) for one in found] == [(None, (3, "")), (b"\xff", (b"\xff", ""))]
+
+
 @pytest.mark.parametrize(
     "line", ["{", "[]", "7", '{"key": "k"}', '{"key":"k","sequence":"x","partition":0,"offset":0}']
 )

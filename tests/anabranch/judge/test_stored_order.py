@@ -51,6 +51,27 @@ def test_acknowledged_record_that_is_missing_is_lost_unless_it_was_deleted() -> 
     assert kinds(*stored((0, 0)), sent=sent, starts={}) == [], "its partition was removed"
 
 
+def test_acknowledged_record_whose_place_has_another_one_is_lost() -> None:
+    sent = [Delivery(0, 0, KEY, 0), Delivery(0, 1, KEY, 1)]
+    assert kinds(*stored((0, 0)), StoredRecord(0, 1, b"other", 1), sent=sent, starts={0: 0}) == [LOST]
+    assert kinds(StoredRecord(0, 0, KEY, 0), StoredRecord(0, 1, KEY, 2), sent=sent, starts={0: 0}) == [LOST]
+
+
+def test_records_without_a_key_are_judged_by_partition_alone() -> None:
+    def record(partition: int, offset: int, number: int, key: bytes | None = None) -> StoredRecord:
+        return StoredRecord(partition, offset, key, number)
+
+    sound = [record(0, 0, 0), record(1, 0, 0), record(0, 1, 1), record(0, 2, 0, b"")]
+    assert kinds(*sound, counts=COUNTS) == []
+    assert kinds(*sound, record(0, 3, 1)) == [TWICE]
+    verdict = Verdict()
+    judge_stored(verdict, [record(0, 0, 1), record(0, 1, 0)])
+    assert (str(verdict.violations[0]), verdict.keys) == (
+        "stored out of order: no key: number 1 at 0@0, 0 at 0@1",
+        0,
+    )
+
+
 def test_leader_epoch_that_goes_back_along_a_log_is_found_across_keys() -> None:
     def epoch(offset: int, leader_epoch: int, partition: int = 0) -> StoredRecord:
         return StoredRecord(partition, offset, b"%d" % offset, 0, leader_epoch=leader_epoch)
