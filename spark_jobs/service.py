@@ -223,6 +223,8 @@ def claim(target: audit.Target) -> None:
 
     Raises CannotAudit.
     """
+    if target.topic == target.expect:
+        raise CannotAudit(f"{target.topic} cannot be both the audit topic and the topic that it is about")
     identity: dict[str, Any] = {
         "expect": target.expect,
         **look_up(target.servers, [target.topic, target.expect], target.client),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from anabranch.spark_jobs.service import cause
+from anabranch.spark_jobs.audit import Target
+from anabranch.spark_jobs.scope import Scope
+from anabranch.spark_jobs.service import CannotAudit, cause, claim
 
 WRAPPED = """\
 [STREAM_FAILED] Query [id = 5b63] terminated with exception: An exception was raised by the Python Proxy.
@@ -29,6 +33,11 @@ Traceback (most recent call last):
 )
 def test_exception_of_a_worker_is_found(raised: str, told: str) -> None:
     assert cause(WRAPPED.format(raised)) == told
+
+
+def test_audit_topic_is_not_about_itself(tmp_path: Path) -> None:
+    with pytest.raises(CannotAudit, match="t cannot be both the audit topic and the topic that it is about"):
+        claim(Target("127.0.0.1:1", "t", tmp_path, Scope("t")))
 
 
 def test_message_without_exception_is_reported_unchanged() -> None:

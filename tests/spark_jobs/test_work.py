@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -225,6 +226,25 @@ def test_malformed_line_ends_the_audit(tmp_path: Path) -> None:
     fine = written(tmp_path / "fine.jsonl", [{"partition": 0, "offset": 0, "topic": one} for one in "ab"])
     with pytest.raises(CannotAudit, match=r"several topics \(a, b\)"):
         jobs.read_deliveries(replace(WISH, deliveries=(fine,), sent=(fine,), out=tmp_path / "out"))
+
+
+@pytest.mark.parametrize("given", [{}, {"topic": "orders"}], ids=str)
+def test_log_may_have_the_name_of_its_topic(given: dict[str, str], tmp_path: Path) -> None:
+    name = given.get("topic", "records")
+    handed = written(tmp_path / f"{name}.jsonl", [{"partition": 0, "offset": 0, **given}])
+    options = replace(WISH, deliveries=(handed,), sent=(handed,), out=tmp_path / "out")
+    replay = jobs.read_copy(jobs.read_deliveries(options))
+    assert (replay.topic, replay.expect) == (f"{name}-deliveries", name)
+    assert replay.replay is not None
+    rows = pq.read_table(replay.replay / "runs.parquet", columns=["topic"])["topic"].to_pylist()
+    assert rows == [replay.topic]
+
+
+def test_log_that_is_not_utf_8_ends_the_audit(tmp_path: Path) -> None:
+    handed = tmp_path / "handed.jsonl"
+    handed.write_bytes(b'{"partition": 0, "offset": 0, "key": "\xff"}\n')
+    with pytest.raises(CannotAudit, match=r"handed\.jsonl:1: not UTF-8"):
+        jobs.read_deliveries(replace(WISH, deliveries=(handed,), out=tmp_path / "out"))
 
 
 def test_logs_of_several_producers_are_read_in_order_of_each_partition(spark: SparkSession, tmp_path: Path) -> None:

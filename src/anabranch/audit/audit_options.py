@@ -91,6 +91,10 @@ class AuditOptions:
             raise InvalidOptions("--sent needs --deliveries")
         elif not self.topic and not self.serve and self.replay is None:
             raise InvalidOptions("name the audit topic: --topic flights-audit")
+        if self.topic is not None and self.topic == self.expect:
+            raise InvalidOptions(
+                f"--expect {self.expect} is the audit topic; name the topic whose records the audit topic is about"
+            )
         if self.follow and (self.is_batch or self.serve):
             raise InvalidOptions("--follow cannot be combined with --backfill, --replay or --serve")
         if self.copy is not None and not self.backfill:

@@ -53,6 +53,7 @@ class Lines(NamedTuple):
     name: str
     """The name of the file, for messages."""
     lines: Iterable[str]
+    """Decoded with `surrogateescape`: a line that is not UTF-8 is invalid."""
 
 
 class Row(NamedTuple):
@@ -109,6 +110,8 @@ def _of_file(file: Lines, *, timed: bool | None) -> Iterator[Delivery]:
         if not line.strip():
             continue
         try:
+            if not _is_unicode(line):
+                raise ValueError("not UTF-8")
             given = json.loads(line)
             if not isinstance(given, dict):
                 raise ValueError("not a JSON object")
@@ -118,7 +121,17 @@ def _of_file(file: Lines, *, timed: bool | None) -> Iterator[Delivery]:
                 raise ValueError("time_ms must be in all lines of all files, or in none")
             yield _delivery(given, file.name)
         except ValueError as error:
-            raise InvalidLine(f"{file.name}:{number}: {error}: {line.strip()[:200]}") from None
+            shown = line.strip()[:200].encode(errors="backslashreplace").decode()
+            raise InvalidLine(f"{file.name}:{number}: {error}: {shown}") from None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be stored: not if it has surrogates, as from `surrogateescape` or an escape in JSON."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _delivery(given: Mapping[str, Any], name: str) -> Delivery:
@@ -127,8 +140,9 @@ def _delivery(given: Mapping[str, Any], name: str) -> Delivery:
         raise ValueError(f"{', '.join(unknown)} is unknown; the fields are {', '.join(KNOWN)}")
     numbers = {field: _number(given, field) for field in NUMBERS}
     for field in TEXTS:
-        if not isinstance(given.get(field, ""), str):
-            raise ValueError(f"{field} is a string")
+        text = given.get(field, "")
+        if not isinstance(text, str) or not _is_unicode(text):
+            raise ValueError(f"{field} is a string, in UTF-8")
     key = given.get("key")
     if not (key is None or isinstance(key, str)):
         raise ValueError("key is a string or null")

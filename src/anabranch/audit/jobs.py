@@ -142,13 +142,16 @@ def read_deliveries(options: AuditOptions) -> AuditOptions:
     with contextlib.ExitStack() as stack:
 
         def files(paths: Sequence[Path]) -> list[delivery_log.Lines]:
-            return [delivery_log.Lines(path.name, stack.enter_context(path.open(errors="replace"))) for path in paths]
+            opened = (stack.enter_context(path.open(encoding="utf-8", errors="surrogateescape")) for path in paths)
+            return [delivery_log.Lines(path.name, lines) for path, lines in zip(paths, opened, strict=True)]
 
         try:
+            audited = parquet.write(directory / "stored.parquet", delivery_log.stored_records(files(options.sent)))
+            if topic in audited:  # a file may have the name of the topic that it is about
+                topic = f"{topic}-deliveries"
             parquet.write(
                 directory / "runs.parquet", delivery_log.runs(delivery_log.deliveries(files(options.deliveries)), topic)
             )
-            audited = parquet.write(directory / "stored.parquet", delivery_log.stored_records(files(options.sent)))
         except delivery_log.InvalidLine as error:
             raise service.CannotAudit(str(error)) from None
     if len(audited) > 1:

@@ -25,6 +25,7 @@ def refused(*words: str) -> str:
             ("--topic", "t", "--follow", "--backfill"),
             "--follow cannot be combined with --backfill, --replay or --serve",
         ),
+        (("--topic", "t", "--expect", "t"), "--expect t is the audit topic; name the topic whose records"),
         (("--topic", "t", "--copy", "x"), "--copy needs --backfill"),
         (("--topic", "t", "--backfill", "--copy", "."), "already exists; name a new directory"),
         (("--topic", "t", "--backfill", "--replay", "."), "leave --backfill out"),

@@ -100,6 +100,7 @@ def test_stored_record_matches_its_delivery() -> None:
         ('{"partition": 1, "offset": 1, "sequence": "7"}', "sequence is a whole number"),
         ('{"partition": 1, "offset": 1, "key": 42}', "key is a string or null"),
         ('{"partition": 1, "offset": 1, "group": null}', "group is a string"),
+        ('{"partition": 1, "offset": 1, "group": "\\ud800"}', "group is a string"),
         ('{"partition": 1, "offset": 1, "seq": 7}', "seq is unknown; the fields are key, sequence"),
         ('{"partition": 1, "offset": 1, "time_ms": 7}', "time_ms must be in all lines of all files, or in none"),
     ],
@@ -115,3 +116,10 @@ def test_malformed_line_is_shown_with_its_number(text: str, why: str) -> None:
 def test_files_without_times_are_not_merged() -> None:
     with pytest.raises(InvalidLine, match="time_ms must be in all lines of all files, or in none"):
         list(deliveries([lines({}), lines({}, name="b")]))
+
+
+def test_line_that_is_not_utf_8_is_invalid() -> None:
+    """If such bytes were replaced, two keys would be one."""
+    line = b'{"partition": 0, "offset": 0, "key": "\xff"}\n'.decode(errors="surrogateescape")
+    with pytest.raises(InvalidLine, match=r"^handed\.jsonl:1: not UTF-8: .*udcff"):
+        list(deliveries([Lines("handed.jsonl", [line])]))
