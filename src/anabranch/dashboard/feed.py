@@ -83,6 +83,8 @@ class Feed:
         self._changed: asyncio.Future[None] | None = None
         self._watchers = 0
         self._left_s: float | None = None
+        self._measured_s = 0.0
+        """When requests were last taken, or began to be counted."""
         self._collecting: asyncio.Task[None] | None = None
         self._wakeup = asyncio.Event()
 
@@ -182,6 +184,7 @@ class Feed:
     def _begin(self) -> None:
         self._left_s = None
         self._source.open()
+        self._measured_s = self._loop.time()
         if self._collecting is None or self._collecting.done():
             self._collecting = asyncio.create_task(self._collect_while_watched(), name="dashboard")
         self._wakeup.set()
@@ -194,7 +197,7 @@ class Feed:
 
     async def _collect_while_watched(self) -> None:
         """Collect while a page is open, and after bursts of events for another hour."""
-        traffic_sent_s, used_s = self._loop.time(), time.thread_time()
+        used_s = time.thread_time()
         while self._left_s is None or self._loop.time() - self._left_s < SPAN_S:
             if not self._watchers:
                 self._wakeup.clear()
@@ -208,9 +211,9 @@ class Feed:
                 self.look()
             except Exception:
                 log.exception("bug in the dashboard, retrying")
-            due = began_s - traffic_sent_s >= TRAFFIC_S
+            due = began_s - self._measured_s >= TRAFFIC_S
             if due and (traffic := self._source.take_traffic()) is not None:
-                traffic_sent_s = began_s
+                self._measured_s = began_s
                 taken = {"at": self.now_s(), **traffic}
                 self._traffic_kept.append(taken)
                 self._send("traffic", taken)

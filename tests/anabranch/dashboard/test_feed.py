@@ -16,7 +16,7 @@ from anabranch.control import state
 from anabranch.dashboard import feed as module
 from anabranch.dashboard.collectors.cluster_rows import ClusterRows
 from anabranch.dashboard.feed import Feed
-from anabranch.dashboard.state_delta import StateDelta
+from anabranch.dashboard.state_delta import StateDelta, StateSheet
 from anabranch.dashboard.traffic import TimedDispatcher
 from anabranch.faults.rule import Rule
 from anabranch.inspect.group_lag import standing
@@ -225,6 +225,47 @@ async def test_feed_without_pages_only_checks_events(monkeypatch: Any) -> None:
         assert found is not None
         assert "topic/t" in found[1]
         await feed.stop()
+
+
+class Counting:
+    """A source without rows, which measures for how long it counts requests."""
+
+    async def refresh(self) -> None:
+        pass
+
+    def collect(self, sheet: StateSheet) -> None:
+        pass
+
+    def open(self) -> None:
+        self.since_s = asyncio.get_running_loop().time()
+
+    def close(self) -> None:
+        pass
+
+    def take_traffic(self) -> dict[str, Any]:
+        since_s, self.since_s = self.since_s, asyncio.get_running_loop().time()
+        return {"span": self.since_s - since_s}
+
+
+async def passed(seconds: float) -> None:
+    clock_s = asyncio.get_running_loop().time
+    end_s = clock_s() + seconds
+    await until(lambda: clock_s() > end_s)
+
+
+async def test_requests_are_counted_for_a_whole_interval_after_a_page_returns(monkeypatch: Any) -> None:
+    """A rate over some milliseconds is none."""
+    monkeypatch.setattr(module, "TRAFFIC_S", 0.1)
+    monkeypatch.setattr(module, "PERIOD_S", 0.001)
+    feed = Feed(lambda tell: Counting())
+    for _ in range(2):
+        async with contextlib.aclosing(feed.follow()) as messages:
+            async for kind, body in messages:
+                if kind == "traffic":
+                    assert json.loads(body)["span"] >= module.TRAFFIC_S
+                    break
+        await passed(3 * module.TRAFFIC_S)
+    await feed.stop()
 
 
 async def test_slow_page_restarts_with_a_snapshot() -> None:
