@@ -46,3 +46,14 @@ def test_slow_requests_of_an_api_are_one_row_with_a_count(modules: Page) -> None
     texts = modules.run("kinds.js", "given[0].map(it.toldAll)", rows)
     assert texts[0] == "Fetch was slow 2 times at node 1, at most 3,200 ms"
     assert texts[1] == "Produce of c took 1,500 ms at node 1"
+
+
+def test_events_that_were_asked_for_join_those_that_came_meanwhile(modules: Page) -> None:
+    def numbers(known: list[int], more: list[int]) -> Any:
+        given = [[{"number": one} for one in each] for each in (known, more)]
+        return modules.run("series.js", "it.merged(given[0], given[1]).map((one) => one.number)", *given)
+
+    assert numbers([], [1, 2]) == [1, 2]
+    assert numbers([1, 2], [3]) == [1, 2, 3]
+    assert numbers([7], [1, 2, 7]) == [1, 2, 7]
+    assert numbers([1, 9], [2, 3, 9]) == [1, 2, 3, 9]

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -79,6 +80,8 @@ class Feed:
         self._messages: deque[Message] = deque(maxlen=MESSAGES_KEPT)
         self._events: list[Mapping[str, Any]] = []
         """The events that pages have not yet received."""
+        self._run = secrets.token_hex(8)
+        """Tells a page that is still open after a restart: events are counted from 1 again."""
         self._number = 0
         self._changed: asyncio.Future[None] | None = None
         self._watchers = 0
@@ -165,6 +168,7 @@ class Feed:
         begin_s = self.history.begin_s
         body = {
             "at": self.now_s(),
+            "run": self._run,
             "day_ms": day_ms,
             "begin": begin_s,
             "rows": self._sheet.rows,

@@ -268,6 +268,17 @@ async def test_requests_are_counted_for_a_whole_interval_after_a_page_returns(mo
     await feed.stop()
 
 
+async def test_page_is_told_of_another_run() -> None:
+    async def run(feed: Feed) -> str:
+        async with contextlib.aclosing(feed.follow()) as messages:
+            return str(json.loads((await anext(messages))[1])["run"])
+
+    one, other = Feed(lambda tell: Counting()), Feed(lambda tell: Counting())
+    assert await run(one) == await run(one) != await run(other)
+    for feed in (one, other):
+        await feed.stop()
+
+
 async def test_slow_page_restarts_with_a_snapshot() -> None:
     async with Cluster(1) as cluster:
         feed = Feed(partial(ClusterRows, cluster))

@@ -30,6 +30,14 @@ export function lastOf(samples, end, seconds) {
   return samples.filter((one) => one.at <= end && one.at > end - seconds);
 }
 
+// Two lists of numbered events as one, each event once: those that came meanwhile may be newer than those asked for.
+export function merged(events, more) {
+  const last = events.length ? events[events.length - 1].number : 0;
+  if (more.every((one) => one.number > last)) return [...events, ...more];
+  const known = new Set(events.map((one) => one.number));
+  return [...events, ...more.filter((one) => !known.has(one.number))].sort((a, b) => a.number - b.number);
+}
+
 const FOLD_S = 60;
 const SAME = {
   "slow request": (one) => `${one.api} ${one.node}`,

@@ -3,6 +3,8 @@
 // Views read `store.of(kind)` and `store.row(key)`, and are drawn anew once a frame when something has changed. Whether
 // the page is live, scrubbed back or cut off is in `store.mode` and `store.link`.
 
+import { merged } from "./series.js";
+
 const EVENTS_KEPT = 5000;
 const TRAFFIC_KEPT = 600;
 
@@ -39,6 +41,7 @@ export const store = {
   heard: 0, // when that was, by the browser's clock
   pace: 1,
   begin: null, // the first moment that can be gone back to
+  run: null, // which start of the control plane counts the events: each counts from 1
   day: null, // what has to be added to the cluster's clock for the time of day
   version: 0,
   events: [],
@@ -100,10 +103,16 @@ function hear(at) {
 }
 
 function addEvents(events) {
-  if (!events.length) return;
-  const last = store.events.length ? store.events[store.events.length - 1].number : 0;
-  for (const one of events) if (one.number > last) store.events.push(one);
-  if (store.events.length > EVENTS_KEPT) store.events.splice(0, store.events.length - EVENTS_KEPT);
+  if (events.length) store.events = merged(store.events, events).slice(-EVENTS_KEPT);
+}
+
+// The events and past states of another run mean nothing in this one.
+function enter(run) {
+  if (store.run !== null && store.run !== run) {
+    store.events = [];
+    wanted = store.at = store.then = null;
+  }
+  store.run = run;
 }
 
 // Why this kind of cluster cannot serve a request, or has no rules of a kind; empty if it can.
@@ -126,6 +135,7 @@ export function connect() {
   source = new EventSource("/v1/watch");
   source.addEventListener("snapshot", async (message) => {
     const told = JSON.parse(message.data);
+    enter(told.run);
     store.live = new Rows(told.rows);
     store.begin = told.begin;
     store.traffic = told.traffic;
