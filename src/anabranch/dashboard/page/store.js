@@ -34,6 +34,17 @@ function split(key) {
 
 const NONE = new Map();
 
+const lists = new Map();
+
+function upTo(count) {
+  let found = lists.get(count);
+  if (!found) {
+    if (lists.size > 500) lists.clear();
+    lists.set(count, (found = Array.from({ length: count }, (_, at) => at)));
+  }
+  return found;
+}
+
 export const store = {
   link: "connecting", // connecting, live, lost, locked
   at: null, // the moment that is shown, if it is not now
@@ -59,6 +70,14 @@ export const store = {
   row(key) {
     const [kind, rest] = split(key);
     return this.rows.kinds.get(kind)?.get(rest);
+  },
+  // The numbers of a topic's partitions. Those that drain are removed one by one, each when it is empty.
+  indicesOf(name) {
+    const topic = this.row(`topic/${name}`);
+    if (!topic) return [];
+    const counts = topic.history.map(([, count]) => count);
+    if (!counts.length || topic.partitions <= counts[counts.length - 1]) return upTo(topic.partitions);
+    return upTo(Math.max(topic.partitions, ...counts)).filter((at) => this.row(`partition/${name}/${at}`));
   },
   clock() {
     if (this.at !== null) return this.at;

@@ -78,7 +78,7 @@ function Plan({ topic, plan, setPlan }) {
 
 function Draining({ topic }) {
   const rows = [];
-  for (let at = 0; at < topic.partitions; at++) { const row = store.row(`partition/${topic.topic}/${at}`); if (row?.drains) rows.push([at, row]); }
+  for (const at of store.indicesOf(topic.topic)) { const row = store.row(`partition/${topic.topic}/${at}`); if (row?.drains) rows.push([at, row]); }
   if (!rows.length) return null;
   const groups = [...store.of("commits").entries()].filter(([, commits]) => commits[topic.topic]);
   return html`<${Panel} title="Draining" side="merged away: they take no more records, and are removed when nothing is left in them"><div class="scroll"><table><thead><tr><th>partition</th><th class="num">records left</th><th>groups that have not read them all</th></tr></thead><tbody>

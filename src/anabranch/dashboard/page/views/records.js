@@ -11,8 +11,8 @@ const FIELDS = [
 ];
 
 // The last records of one partition or of all, newest first, where records cannot be searched.
-async function lastOf(path, partition, count) {
-  const chosen = partition === undefined ? Array.from({ length: count }, (_, at) => at) : [partition];
+async function lastOf(path, partition, indices) {
+  const chosen = partition === undefined ? indices : [partition];
   const limit = Math.max(1, Math.floor(50 / chosen.length));
   const answers = await Promise.all(chosen.map((one) => ask(`${path}/records?partition=${one}&limit=${limit}`)));
   const failed = answers.find(({ ok }) => !ok);
@@ -31,10 +31,10 @@ export function Records({ topic, partition, onClose }) {
   const [busy, setBusy] = useState(true);
   const path = `/v1/topics/${encodeURIComponent(topic)}`;
   const noSearch = reason("GET /v1/topics/{topic}/search");
-  const count = store.row(`topic/${topic}`)?.partitions ?? 1;
+  const indices = store.indicesOf(topic);
   const look = async (more) => {
     setBusy(true);
-    const { ok, told } = noSearch ? await lastOf(path, query.partition, count) : await ask(`${path}/search?${new URLSearchParams({ ...query, limit: "50", ...(more ? { before } : {}) })}`);
+    const { ok, told } = noSearch ? await lastOf(path, query.partition, indices) : await ask(`${path}/search?${new URLSearchParams({ ...query, limit: "50", ...(more ? { before } : {}) })}`);
     setBusy(false);
     setError(ok ? "" : told.error);
     if (!ok) return;
@@ -51,7 +51,7 @@ export function Records({ topic, partition, onClose }) {
   };
   return html`<${Dialog} title=${`Records of ${topic}`} onClose=${onClose} wide>
     <form class="fields finding" role="search" onSubmit=${find}>
-      <label>partition<select name="find-partition"><option value="">all ${count}</option>${Array.from({ length: count }, (_, at) => html`<option key=${at} value=${at} selected=${at === partition}>${at}</option>`)}</select></label>
+      <label>partition<select name="find-partition"><option value="">all ${indices.length}</option>${indices.map((at) => html`<option key=${at} value=${at} selected=${at === partition}>${at}</option>`)}</select></label>
       ${FIELDS.map(([name, label, example]) => html`<label key=${name}>${label}<input name=${`find-${name}`} placeholder=${example} disabled=${Boolean(noSearch)} title=${noSearch || undefined} inputmode=${name === "offset" ? "numeric" : "text"} /></label>`)}
       <button class="primary">Find</button></form>
     ${error && html`<p class="error" role="alert">${error}</p>`}

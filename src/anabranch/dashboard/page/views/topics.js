@@ -39,7 +39,7 @@ export function Topics({ rest }) {
 
 function* partitionsOf(name) {
   const partitions = store.of("partition");
-  for (const index of indicesOf(name, store.row(`topic/${name}`).partitions)) {
+  for (const index of store.indicesOf(name)) {
     const row = partitions.get(`${name}/${index}`);
     if (row) yield row;
   }
@@ -60,8 +60,7 @@ function Topic({ name, only, onRecords, onProperties }) {
   const partitions = store.of("partition");
   let end = 1;
   let shown = [];
-  const indices = indicesOf(name, topic.partitions);
-  for (const index of indices) {
+  for (const index of store.indicesOf(name)) {
     const row = partitions.get(`${name}/${index}`);
     if (!row) continue;
     for (const [, , one] of row.replicas) if (one > end) end = one;
@@ -77,18 +76,6 @@ function Topic({ name, only, onRecords, onProperties }) {
     <${Long} count=${shown.length} height=${HEIGHT} label=${`Partitions of ${name}`} render=${(at) => html`<${Lane} topic=${name} index=${shown[at]} end=${end} onRecords=${onRecords} />`} />`
     : html`<p class="muted">All partitions have a leader and all their replicas in sync.</p>`}
   <//>`;
-}
-
-const known = new Map();
-
-function indicesOf(name, count) {
-  // Partitions are numbered from 0 on; of those that drain, some may be gone already.
-  const kept = known.get(count);
-  if (kept) return kept;
-  const made = Array.from({ length: count }, (_, at) => at);
-  if (known.size > 500) known.clear();
-  known.set(count, made);
-  return made;
 }
 
 function Lane({ topic, index, end, onRecords }) {
