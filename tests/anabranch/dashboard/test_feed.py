@@ -21,6 +21,7 @@ from anabranch.dashboard.traffic import TimedDispatcher
 from anabranch.faults.rule import Rule
 from anabranch.inspect.group_lag import standing
 from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.broker.coordinators.streams_groups.world import subtopology
 from tests.broker.serving import until
 from tests.clients.streams.world import counts
@@ -108,6 +109,21 @@ async def test_resize_with_a_group_is_shown() -> None:
         assert any(kind == "gate closed" and detail["partition"] == 2 for kind, detail in page.told)
         await page.until(lambda rows: page.traffic)
         assert all(one[0] > 0 for one in page.traffic[-1]["apis"].values())
+
+
+async def test_cut_below_a_later_log_start_ends_there() -> None:
+    """So do leaders, and the gates of consumers, after records are deleted (R10)."""
+    async with watched(1) as (cluster, _, page), Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"x", partition=0)
+            await admin.create_partitions("t", 2)
+            await page.until(lambda rows: rows["topic/t"]["cuts"] == [[0, 0, 1]])
+            for _ in range(3):
+                await producer.send_and_wait("t", b"x", partition=0)
+        await admin.delete_records({TopicPartition("t", 0): 3})
+        await page.until(lambda rows: rows["partition/t/0"]["replicas"] == [[1, 3, 4]])
+        await page.until(lambda rows: rows["topic/t"]["cuts"] == [[0, 0, 3]])
 
 
 async def test_tasks_of_streams_group_are_shown() -> None:

@@ -6,6 +6,7 @@ A collection compares every replica, and makes rows only of those that have chan
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,17 @@ DRAWN_MAX: Final = 128
 """The maximum number of partitions for which a lineage is drawn."""
 
 
+@dataclass(slots=True)
+class _Ends:
+    """The ends of a topic's key epochs, and their inputs."""
+
+    topic: known.Topic
+    cuts: list[tuple[KeyEpoch, int]]
+    starts: dict[int, int] = field(default_factory=dict)
+    """Partition -> the log start offset of its leader."""
+    found: dict[KeyEpoch, int] = field(default_factory=dict)
+
+
 class TopicCollector:
     """Collects the rows of topics, and caches them between collections."""
 
@@ -37,7 +49,7 @@ class TopicCollector:
         self._topics: dict[str, TopicImage] = {}
         self._marks: dict[Place, dict[int, Mark]] = {}
         self._as_clients: dict[str, tuple[TopicImage, known.Topic]] = {}
-        self._ends: dict[str, tuple[known.Topic, dict[KeyEpoch, int]]] = {}
+        self._ends: dict[str, _Ends] = {}
 
     def collect(self, sheet: StateSheet) -> None:
         """Put a row for each topic and each partition."""
@@ -65,22 +77,26 @@ class TopicCollector:
     def ends(self, topic: known.Topic) -> dict[KeyEpoch, int]:
         """Key epoch -> its end offset according to the leader, for key epochs that end in a cut.
 
-        The offset of a cut does not change while the leaders stay the same.
+        The offset of a cut does not change while the leaders and their log starts stay the same.
         """
         kept = self._ends.get(topic.name)
-        if kept is not None and kept[0] is topic:
-            return kept[1]
-        found: dict[KeyEpoch, int] = {}
-        cuts = list(_cuts(gate_of(topic), topic))
-        for key_epoch, cut in cuts:
-            leader = self._leader(topic.name, topic.partitions[key_epoch.partition].leader, key_epoch.partition)
-            if leader is not None:
-                _, end = leader.log.epochs.end_offset_for(cut - 1, leader.log.log_end_offset)
-                if end >= 0:
-                    found[key_epoch] = end
-        if len(found) == len(cuts):
-            self._ends[topic.name] = topic, found
-        return found
+        if kept is None or kept.topic is not topic:
+            kept = self._ends[topic.name] = _Ends(topic, list(_cuts(gate_of(topic), topic)))
+        logs = {
+            index: None if leader is None else leader.log
+            for index in dict.fromkeys(key_epoch.partition for key_epoch, _ in kept.cuts)
+            for leader in [self._leader(topic.name, topic.partitions[index].leader, index)]
+        }
+        starts = {index: -1 if log is None else log.log_start_offset for index, log in logs.items()}
+        if kept.starts != starts or len(kept.found) < len(kept.cuts):
+            kept.starts, kept.found = starts, {}
+            for key_epoch, cut in kept.cuts:
+                log = logs[key_epoch.partition]
+                if log is not None:
+                    _, end = log.epochs.end_offset_for(cut - 1, log.log_end_offset)
+                    if end >= 0:
+                        kept.found[key_epoch] = end
+        return kept.found
 
     def resized_topic(self, name: str) -> known.Topic | None:
         """A topic as a client sees it; None if it does not exist, or was never resized."""
