@@ -13,6 +13,7 @@ from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGr
 from anabranch.broker.handlers.list_groups import type_of
 from anabranch.broker.replication.partition import Role
 from anabranch.controller.zk.memory import MemorySession
+from anabranch.dashboard.collectors.newest_topics import newest_topics, present_ids
 from anabranch.dashboard.collectors.present_coordinators import present_coordinators
 from anabranch.dashboard.collectors.shared_standings import Standings, shared_standings
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -166,16 +167,8 @@ def topics(cluster: ClusterView) -> list[TopicRow]:
 
 def newest_image(cluster: ClusterView) -> dict[str, TopicImage]:
     """Each topic as the node with the newest metadata shows it."""
-    found: dict[str, TopicImage] = {}
-    for node in cluster.nodes.values():
-        for name, topic in node.services.metadata.image.topics.items():
-            if name not in found or _age(topic) > _age(found[name]):
-                found[name] = topic
-    return found
-
-
-def _age(topic: TopicImage) -> tuple[int, int]:
-    return topic.generation, sum(one.leader_epoch + one.partition_epoch for one in topic.partitions.values())
+    images = (node.services.metadata.image for node in cluster.nodes.values())
+    return newest_topics(images, present_ids(cluster))
 
 
 def topic_row(cluster: ClusterView, topic: TopicImage) -> TopicRow:

@@ -13,9 +13,11 @@ from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.cluster.in_process import Cluster
 from anabranch.control import state
 from anabranch.dashboard.collectors.cluster_rows import ClusterRows
+from anabranch.dashboard.collectors.newest_topics import present_ids
 from anabranch.dashboard.state_delta import StateSheet
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.anabranch.control.conftest import controlled, with_topic
+from tests.broker.serving import until
 
 
 async def test_state_has_nodes_topics_groups_and_transactions() -> None:
@@ -92,3 +94,32 @@ async def test_group_and_transaction_of_a_frozen_coordinator_are_shown_by_its_su
         keys = [f"{kind}{number}" for kind in ("group/g", "transaction/tx") for number in range(10)]
         assert 3 not in {sheet.rows[key]["coordinator"] for key in keys}
         assert {sheet.rows[f"commits/{group}"]["t"]["0"] for group in stale} == {7}
+
+
+@pytest.mark.asyncio(loop_factories=["clock"])
+async def test_topics_that_only_a_frozen_node_knows_are_not_shown() -> None:
+    """Neither a deleted one, nor the former one of a name that is used again, which had more generations."""
+    clock, cluster = ClusterClock.new(), Cluster(3, seed=1)
+    assert clock is not None
+    elsewhere = {0: [1, 2], 1: [1, 2]}
+    async with clock.running(cluster), asyncio.timeout(60), Admin(cluster.bootstrap_servers) as admin:
+        topics = [NewTopic(name=name, assignments=elsewhere) for name in ("deleted", "again")]
+        await admin.create_topics(topics)
+        await admin.create_partitions("again", 1, allow_shrink=True)
+        await until(lambda: cluster.nodes[3].services.metadata.image.topics["again"].generation == 1)
+        clock.run_at(0)
+        cluster.freeze_broker(3)
+        await clock.advance(60)
+        clock.run_at(1)
+        async with Admin(cluster.bootstrap_servers.rpartition(",")[0]) as successor:
+            await successor.delete_topics(["deleted", "again"])
+            await until(lambda: present_ids(cluster) == {})
+            await successor.create_topics([NewTopic(name="again", assignments=elsewhere)])
+            await successor.wait_for_topic("again", replicas=2)
+        assert cluster.nodes[3].services.metadata.image.topics.keys() >= {"deleted", "again"}
+        rows = {row["topic"]: row for row in state.topics(cluster)}
+        assert {name: (row["generation"], len(row["partitions"])) for name, row in rows.items()} == {"again": (0, 2)}
+        sheet = StateSheet()
+        ClusterRows(cluster, lambda kind, **_: None).collect(sheet)
+        shown = {key for key in sheet.rows if key.startswith(("topic/", "partition/"))}
+        assert shown == {"topic/again", "partition/again/0", "partition/again/1"}

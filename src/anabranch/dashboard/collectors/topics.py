@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.clients import metadata as known
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.group_gates import gate_of
+from anabranch.dashboard.collectors.newest_topics import newest_topics, present_ids
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import KeyEpoch, Lineage
@@ -58,7 +59,7 @@ class TopicCollector:
         topics = self._topics
         if images.keys() != self._images.keys() or any(self._images[one] is not image for one, image in images.items()):
             self._images = images
-            topics = self._newest()
+            topics = newest_topics(images.values(), present_ids(self._cluster))
             for name, topic in topics.items():
                 before = self._topics.get(name)
                 if before is not topic:
@@ -131,15 +132,6 @@ class TopicCollector:
         self._marks = seen
         return changed
 
-    def _newest(self) -> dict[str, TopicImage]:
-        found: dict[str, TopicImage] = {}
-        for image in self._images.values():
-            for name, topic in image.topics.items():
-                other = found.get(name)
-                if other is None or (other is not topic and _age(topic) > _age(other)):
-                    found[name] = topic
-        return found
-
     def _leader(self, topic: str, leader: int, index: int) -> Partition | None:
         node = self._cluster.nodes.get(leader)
         found = None if node is None else node.services.replicas.replica(topic, index)
@@ -194,10 +186,6 @@ def _river(base: int, history: tuple[tuple[int, int], ...]) -> dict[str, Any] | 
         "parents": [-1, *(linear_hashing.parent(index, base) for index in range(1, widest))],
         "shares": [[round(one, 6) for one in linear_hashing.shares(base, count)] for _, count in history],
     }
-
-
-def _age(topic: TopicImage) -> tuple[int, int]:
-    return topic.generation, sum(one.leader_epoch + one.partition_epoch for one in topic.partitions.values())
 
 
 def _as_client(image: TopicImage) -> known.Topic:
