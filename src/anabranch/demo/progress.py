@@ -27,6 +27,7 @@ class Story:
     acked_series: list[tuple[int, dict[int, int]]] = field(default_factory=list)
     """(time, acknowledged records per partition)."""
     delivered_by_reader: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    """Reader -> partition -> the number of its records up to the furthest that the reader has delivered."""
     delivered_series: list[tuple[int, int]] = field(default_factory=list)
     """(time, delivered records)."""
     assigned: dict[str, list[int]] = field(default_factory=dict)
@@ -42,8 +43,12 @@ class Story:
 
     @property
     def delivered(self) -> int:
-        """The number of delivered records, including repetitions."""
-        return sum(sum(counts.values()) for counts in self.delivered_by_reader.values())
+        """The number of delivered records. Those that a reader repeats after a failure count once."""
+        furthest: dict[int, int] = {}
+        for counts in self.delivered_by_reader.values():
+            for partition, count in counts.items():
+                furthest[partition] = max(count, furthest.get(partition, 0))
+        return sum(furthest.values())
 
     def note(self, t_ms: int, kind: str, text: str, label: str = "") -> Moment:
         """Add an action on the cluster, or an event in it, at a time of day."""

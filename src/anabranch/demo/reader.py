@@ -52,6 +52,7 @@ class Reader:
         self._consumer = consumer
         self._records_per_s = records_per_s
         self._delivered: Counter[int] = Counter()
+        """Partition -> the offset that it is read to: the number of its records, as a new topic has no gaps."""
         self._openings_reported = 0
 
     async def run(self) -> None:
@@ -62,7 +63,7 @@ class Reader:
             batch = await self._consumer.getmany(timeout_ms=POLL_MS)
             read = 0
             for partition, records in batch.items():
-                self._delivered[partition.partition] += len(records)
+                self._delivered[partition.partition] = max(records[-1].offset + 1, self._delivered[partition.partition])
                 read += len(records)
             if self._records_per_s and read:
                 await asyncio.sleep(read / self._records_per_s)

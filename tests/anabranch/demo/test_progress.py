@@ -43,5 +43,14 @@ def test_progress_is_the_sum_of_all_processes() -> None:
     assert story.acked_by_partition == {0: 6, 1: 4}
 
 
+def test_repeated_records_do_not_stand_for_undelivered_ones() -> None:
+    """The readers are stopped when all is delivered."""
+    story = judged("job")
+    for name, count in (("job-reader-1", 6), ("job-reader-2", 4)):
+        read = {"event": "progress", "t": 2000, "delivered": {"0": count}, "assigned": [0], "gates": []}
+        story.take(name, read)
+    assert story.delivered == 6
+
+
 def test_hand_off_is_measured_from_crossing_the_boundary() -> None:
     assert progress_of_job().hand_offs_ms() == [("1@1", 30)]
