@@ -100,12 +100,12 @@ def timeline(shown: Timeline) -> str:
 
 
 def distribution(values_ms: Sequence[int], *, what: str) -> str:
-    """Draw a histogram of durations, with the median marked."""
+    """Draw a histogram of durations, with the median marked. Negative ones are in the first bar."""
     marks = ticks(max(*values_ms, 1), count=BAR_BINS)
     width_ms, high_ms = marks[1], marks[-1]
     counts = [0] * (len(marks) - 1)
     for value in values_ms:
-        counts[min(int(value / width_ms), len(counts) - 1)] += 1
+        counts[min(max(int(value / width_ms), 0), len(counts) - 1)] += 1
     top, bottom, left = TITLE, 200.0, LEFT + EDGE
 
     def x(ms: float) -> float:
@@ -116,11 +116,12 @@ def distribution(values_ms: Sequence[int], *, what: str) -> str:
     for number, count in enumerate(counts):
         if count:
             high = (bottom - top) * count / levels[-1]
-            note = tooltip(f"{marks[number]:,g} to {marks[number + 1]:,g} ms: {count:,}")
+            begin = "up" if number == 0 and min(values_ms) < 0 else f"{marks[number]:,g}"
+            note = tooltip(f"{begin} to {marks[number + 1]:,g} ms: {count:,}")
             width = x(width_ms) - left - 1
             place = {"x": x(marks[number]), "y": bottom - high, "width": width, "height": high}
             parts.append(element("rect", note, fill=COLOURS[0], **place))
-    middle = x(median(values_ms))
+    middle = x(max(median(values_ms), 0))
     parts.append(element("line", x1=middle, y1=top, x2=middle, y2=bottom, stroke=RED, stroke_dasharray="2 3"))
     anchor = "middle" if LEFT + 60 < middle < WIDTH - 60 else "start" if middle < WIDTH / 2 else "end"
     parts.append(text(f"median {median(values_ms):,} ms", middle, top - 8, fill=RED, text_anchor=anchor))

@@ -106,3 +106,12 @@ def test_distribution_marks_its_median_and_counts_every_value() -> None:
     assert "median 20 ms" in texts(drawn) and "hand-off, ms" in texts(drawn)
     assert [note.rpartition(": ")[2] for note in tooltips(drawn)] == ["1", "1", "1"]
     assert texts(plots.distribution([0, 0], what="hand-off"))
+
+
+def test_distribution_counts_negative_durations_in_its_first_bar() -> None:
+    """A hand-off is negative if a record of the old partition was delivered, perhaps again, after it."""
+    drawn = plots.distribution([-100_000, -1, 20, 90], what="hand-off")
+    assert [note.rpartition(": ")[2] for note in tooltips(drawn)] == ["2", "1", "1"]
+    assert tooltips(drawn)[0] == "up to 5 ms: 2"
+    only = plots.distribution([-7, -5, -3], what="hand-off")
+    assert "median -5 ms" in texts(only) and len(tooltips(only)) == 1
