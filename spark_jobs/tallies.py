@@ -153,6 +153,9 @@ class Tallies:
         for index, bins in together.items():
             bins.add(found[index])
         width = max((bins.bin_ms for bins in together.values()), default=BIN_MS)
+        times = [number * bins.bin_ms for bins in together.values() for number in bins.counts]
+        while times and max(times) // width - min(times) // width >= BINS_MAX:
+            width *= 2  # the times of one partition may be far from those of another
         for bins in together.values():
             bins.widen(width)
         numbers = [number for bins in together.values() for number in bins.counts]

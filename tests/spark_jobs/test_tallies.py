@@ -90,6 +90,15 @@ def test_partitions_are_shown_in_bins_of_one_width(monkeypatch: pytest.MonkeyPat
     assert found.series("readers", "absent") == (500, {})
 
 
+def test_partitions_whose_times_are_far_apart_have_few_bins_together() -> None:
+    """A member's clock may stand at 1970, a producer may set any timestamp, and an audit may last for months."""
+    found = counted([(0, 0, 0, 700, 2), (0, 1, 0, 700 + 4000 * 500 * tallies.BINS_MAX, 5)])
+    width, partitions = found.series("readers", "flights")
+    assert width == 4096 * 500
+    assert [sum(count for _, count in bins) for bins in partitions.values()] == [2, 5]
+    assert len(partitions[0]) == len(partitions[1]) <= tallies.BINS_MAX
+
+
 def test_stored_records_are_counted_separately() -> None:
     found = Tallies()
     found.store("flights", np.array([0, 0, 1]), np.array([100, 200, 900]))

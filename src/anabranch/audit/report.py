@@ -252,15 +252,19 @@ def _glossary(findings: Findings) -> str:
 
 
 def _day(t_ms: int) -> str:
-    return _at(t_ms).strftime("%Y-%m-%d %H:%M:%S")
+    return _formatted(t_ms, "%Y-%m-%d %H:%M:%S")
 
 
 def _clock(t_ms: int) -> str:
-    return _at(t_ms).strftime("%H:%M:%S.") + f"{t_ms % 1000:03}"
+    return _formatted(t_ms, f"%H:%M:%S.{t_ms % 1000:03}")
 
 
-def _at(t_ms: int) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(t_ms / 1000, datetime.UTC)
+def _formatted(t_ms: int, form: str) -> str:
+    """A time of day; a number where there is none, as for microseconds that were taken for milliseconds."""
+    try:
+        return datetime.datetime.fromtimestamp(t_ms / 1000, datetime.UTC).strftime(form)
+    except (OverflowError, ValueError, OSError):
+        return f"{t_ms:,} ms"
 
 
 def as_json(findings: Findings) -> dict[str, Any]:

@@ -43,6 +43,16 @@ def test_violations_come_first_with_their_records(tmp_path: Path) -> None:
     assert "key &lt;k2&gt;: 3-5, 9 skipped" in page and "<k2>" not in page
 
 
+def test_time_beyond_the_calendar_is_a_number(tmp_path: Path) -> None:
+    """A log of deliveries may have microseconds."""
+    late = made.counted(stored=0)
+    columns = {"name": [0], "partition": [0], "generation": [2], "time_ms": [1_700_000_000_000_000], "count": [1]}
+    late.deliver([("billing", "orders")], {name: np.array(column) for name, column in columns.items()})
+    story = EARLY._replace(event=EVENT._replace(time_ms=1_700_000_000_000_000))
+    page = written(findings(story, counted=late), tmp_path)
+    assert page.count("1,700,000,000,000,000 ms") == 2
+
+
 def test_headline_is_a_sentence(tmp_path: Path) -> None:
     two_owners = Violation.of(verdict.TWO_OWNERS, EVENT, before=EVENT)
     page = written(findings(EARLY, two_owners, two_owners), tmp_path)
