@@ -216,5 +216,6 @@ def _client(given: Mapping[str, str]) -> dict[str, str]:
         if name not in CLIENT_OPTIONS and name not in IGNORED and name not in SECURED:
             known = sorted({*CLIENT_OPTIONS, *SECURED})
             raise ValueError(f"kafka.{name} is not supported; supported: {', '.join(known)}")
-    _choice(given, "isolation.level", ISOLATION_LEVELS)
-    return {name: value for name, value in given.items() if name in CLIENT_OPTIONS}
+    level = _choice(given, "isolation.level", ISOLATION_LEVELS)
+    found = {name: value for name, value in given.items() if name in CLIENT_OPTIONS}
+    return {**found, "isolation.level": level} if "isolation.level" in found else found

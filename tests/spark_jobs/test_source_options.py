@@ -48,6 +48,13 @@ def test_option_names_are_case_insensitive() -> None:
     assert options.client == {"isolation.level": "read_committed", "max.partition.fetch.bytes": "1000"}
 
 
+def test_isolation_level_may_have_upper_case() -> None:
+    """Otherwise a batch would end at the high watermark, and wait for it while a transaction is open."""
+    options = Options.of({**MINIMAL, "kafka.isolation.level": "READ_COMMITTED"})
+    assert options.committed_only
+    assert options.client == {"isolation.level": "read_committed"}
+
+
 def test_assign_and_pattern_are_alternatives_to_subscribe() -> None:
     assigned = Options.of({"bootstrap.servers": "h:1", "assign": '{"t": [2, 0], "u": [1]}'})
     assert (assigned.topics, assigned.assigned) == (("t", "u"), {"t": (0, 2), "u": (1,)})
