@@ -25,13 +25,16 @@ class Follower:
     def __init__(
         self, target: audit.Target, query: Callable[[], Any], snapshot: AuditSnapshot, clock_ms: Callable[[], int]
     ) -> None:
-        """`query` returns the current query: a failed one is replaced."""
+        """`query` returns the current query: a failed one is replaced. The state of an audit that continues is read."""
         self._target = target
         self._query = query
         self._snapshot = snapshot
         self._clock_ms = clock_ms
         snapshot.answered_ms = clock_ms()
         self._lineages: dict[str, Lineage] = lineages.load(self._lineages_path)
+        snapshot.progress = results.read_progress(target.directory / results.PROGRESS)
+        if snapshot.progress:  # the audit continues; it may be long until its next batch
+            self._read(0)
 
     @property
     def _lineages_path(self) -> Path:
@@ -49,7 +52,8 @@ class Follower:
         busy_ms = 0 if last is None else self._take(last)
         if busy_ms:
             self._read(busy_ms)
-        self._measure({} if last is None else progress.reached_offsets(last))
+        if last is not None or not self._snapshot.progress:
+            self._measure({} if last is None else progress.reached_offsets(last))
 
     def settle(self) -> None:
         """Read the output of the last batches, after the query's end."""

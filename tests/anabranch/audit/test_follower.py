@@ -14,6 +14,7 @@ from anabranch.audit.audit_snapshot import AuditSnapshot
 from anabranch.audit.follower import Follower
 from anabranch.protocol.lineage import Lineage
 from anabranch.spark_jobs.audit import Target
+from anabranch.spark_jobs.progress import Progress
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.tallies import Ledger
 from tests.anabranch.audit.made import BEGAN_MS, counted, rows
@@ -86,6 +87,21 @@ def test_snapshot_follows_query_progress_and_output(live: LiveCluster, tmp_path:
     assert Follower(target, lambda: query, AuditSnapshot(topic), lambda: BEGAN_MS)._lineages["orders"] == Lineage(
         1, [(0, 2), (1, 3)]
     )
+
+
+def test_restarted_audit_goes_on_from_what_it_had_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its metrics would say that there are no violations until the next record comes."""
+    monkeypatch.setattr("anabranch.audit.follower.ASK_TIMEOUT_S", 0.1)
+    target, query, sight = Target("127.0.0.1:1", "t", tmp_path), Told(), AuditSnapshot("t")
+    written(target)
+    results.append_progress(tmp_path / results.PROGRESS, Progress(4, BEGAN_MS, 10, 500, 900))
+    follower = Follower(target, lambda: query, sight, lambda: BEGAN_MS)
+    follower.poll()
+    assert (sight.judgement["lost"], sight.records, sight.delivered_ms) == (2, 10, BEGAN_MS + 2900)
+    assert (sight.behind, sight.silent) == (0, False), "it is not known yet how far Spark has read"
+    query.batch(5, 3, {"t": {"0": 4}})
+    follower.poll()
+    assert (sight.records, sight.speeds) == (13, []), "nothing was delivered since"
 
 
 def test_query_has_started_when_it_waits_for_input(tmp_path: Path) -> None:
