@@ -293,8 +293,10 @@ def execute(service: AuditService, line: str) -> None:
             level = command.get("isolation_level", READ_COMMITTED)
             if level not in ISOLATION_LEVELS:
                 raise CannotAudit(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {level!r}")
-            groups = tuple(command.get("groups", ()))
-            service.begin(topic, Scope(command.get("expect"), groups, isolation_level=level))
+            groups = command.get("groups", [])
+            if not isinstance(groups, list) or not all(isinstance(one, str) for one in groups):
+                raise CannotAudit(f'groups is a list such as ["billing"], not {groups!r}')
+            service.begin(topic, Scope(command.get("expect"), tuple(sorted(set(groups))), isolation_level=level))
         else:
             verdict = service.finish(topic)
             say("verdict", topic=topic, verdict=verdict, examples=service.examples(topic))

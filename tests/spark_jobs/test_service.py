@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.spark_jobs.audit import Target
 from anabranch.spark_jobs.scope import Scope
-from anabranch.spark_jobs.service import CannotAudit, cause, claim
+from anabranch.spark_jobs.service import AuditService, CannotAudit, cause, claim, execute
 
 WRAPPED = """\
 [STREAM_FAILED] Query [id = 5b63] terminated with exception: An exception was raised by the Python Proxy.
@@ -42,3 +42,11 @@ def test_audit_topic_is_not_about_itself(tmp_path: Path) -> None:
 
 def test_message_without_exception_is_reported_unchanged() -> None:
     assert cause("nothing is as it was\nand more") == "nothing is as it was"
+
+
+@pytest.mark.parametrize("groups", ['"billing"', "7", "[7]", "null"])
+def test_groups_of_a_command_are_a_list(groups: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The letters of a name would be groups that get nothing: everything would be lost."""
+    service = AuditService(None, "127.0.0.1:1", tmp_path)  # type: ignore[arg-type]
+    execute(service, f'{{"audit": "t", "expect": "e", "groups": {groups}}}')
+    assert 'groups is a list such as [\\"billing\\"]' in capsys.readouterr().out
