@@ -139,7 +139,7 @@ class Feed:
         if delta and self._has_history:
             self.history.note(at_s, delta, sheet.rows)
         if delta or self._events:
-            self._send("delta", {"at": at_s, **delta.body(), "events": self._events})
+            self._send("delta", {"at": at_s, "day_ms": self._day_ms(), **delta.body(), "events": self._events})
             self._events = []
         return delta
 
@@ -155,6 +155,10 @@ class Feed:
         """The cluster's time, from the same zero as that of events."""
         return round(self._loop.time() if self._clock is None else self._clock.now_s(), 3)
 
+    def _day_ms(self) -> int | None:
+        """The cluster's time of day, if it has its own clock; a restored or reset cluster returns to another one."""
+        return None if self._clock is None else self._clock.day_ms()
+
     async def stop(self) -> None:
         """Stop collecting."""
         if self._collecting is not None:
@@ -164,12 +168,11 @@ class Feed:
         self._source.close()
 
     def _snapshot(self) -> str:
-        day_ms = None if self._clock is None else self._clock.day_ms()
         begin_s = self.history.begin_s
         body = {
             "at": self.now_s(),
             "run": self._run,
-            "day_ms": day_ms,
+            "day_ms": self._day_ms(),
             "begin": begin_s,
             "rows": self._sheet.rows,
             "traffic": list(self._traffic_kept),

@@ -11,7 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, Streams, StreamsConfig
+from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.control import state
 from anabranch.dashboard import feed as module
 from anabranch.dashboard.collectors.cluster_rows import ClusterRows
@@ -293,6 +296,24 @@ async def test_page_is_told_of_another_run() -> None:
     assert await run(one) == await run(one) != await run(other)
     for feed in (one, other):
         await feed.stop()
+
+
+@pytest.mark.asyncio(loop_factories=["clock"])
+async def test_changes_tell_the_time_of_day() -> None:
+    """It goes back when a snapshot is restored after the clock was advanced; the other time does not."""
+    clock = ClusterClock.new()
+    assert clock is not None
+    feed = Feed(lambda tell: Counting(), clock)
+    async with contextlib.aclosing(feed.follow()) as messages:
+        bodies = [json.loads((await anext(messages))[1])]
+        for number, lead_ms in enumerate((7_200_000, 0)):
+            clock.lead_by(lead_ms)
+            feed.on_event(Event(number))
+            feed.look()
+            bodies.append(json.loads((await anext(messages))[1]))
+    days_s = [body["day_ms"] / 1000 - body["at"] for body in bodies]
+    assert [round((day_s - days_s[0]) / 3600, 1) for day_s in days_s] == [0, 2, 0]
+    await feed.stop()
 
 
 async def test_slow_page_restarts_with_a_snapshot() -> None:

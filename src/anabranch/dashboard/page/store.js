@@ -158,7 +158,7 @@ export function connect() {
     store.live = new Rows(told.rows);
     store.begin = told.begin;
     store.traffic = told.traffic;
-    store.day = told.day_ms === null ? Date.now() / 1000 - told.at : told.day_ms / 1000 - told.at;
+    store.day = (told.day_ms ?? Date.now()) / 1000 - told.at;
     hear(told.at);
     store.link = "live";
     changed();
@@ -175,6 +175,7 @@ export function connect() {
     for (const key of told.gone) store.live.drop(key);
     for (const key in told.put) store.live.put(key, told.put[key]);
     addEvents(told.events);
+    if (told.day_ms !== null) store.day = told.day_ms / 1000 - told.at;
     hear(told.at);
     changed();
   });
