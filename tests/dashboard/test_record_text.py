@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.dashboard.chromium import Page
@@ -53,3 +55,13 @@ def test_totals_count_offsets_and_problems(modules: Page) -> None:
     expected = {"partitions": 2, "records": 6, "offline": 1, "under": 1, "troubled": True}
     assert modules.run("totals.js", "it.totalsOf(given[0])", rows) == expected
     assert not modules.run("totals.js", "it.totalsOf(given[0])", rows[:1])["troubled"]
+
+
+def test_topics_of_a_group_are_those_that_it_reads_or_has_read(modules: Page) -> None:
+    def topics(protocol: str, commits: list[str], *owned: list[str]) -> Any:
+        group = {"protocol": protocol, "members": [{"owns": {name: [0] for name in names}} for names in owned]}
+        return modules.run("totals.js", "it.topicsOf(given[0], given[1])", group, {name: {"0": 1} for name in commits})
+
+    assert topics("range", ["old", "t"], ["t", "u"], ["u"]) == ["old", "t", "u"]
+    assert topics("range", []) == []
+    assert topics("share", ["t"], ["t", "u"]) == ["t"], "it has no position before it begins to read"

@@ -1,4 +1,10 @@
-// Totals of a topic's partitions. Pure: no imports.
+// Totals of a topic's partitions, and of a group's topics. Pure: no imports.
+
+// The topics that a group reads: those with a commit, and those of its members, which may have committed nothing yet.
+export function topicsOf(group, commits) {
+  const owned = group.protocol === "share" ? [] : group.members.flatMap((member) => Object.keys(member.owns));
+  return [...new Set([...Object.keys(commits), ...owned])];
+}
 
 // How many partitions, offsets between log start and high watermark, partitions without leader, and under-replicated ones.
 export function totalsOf(rows) {

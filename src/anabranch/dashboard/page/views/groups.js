@@ -1,6 +1,7 @@
 // Consumer groups: who owns what, how far behind it is, and which gates are closed until what is committed.
 import { html, useState } from "../lib.js";
 import { store } from "../store.js";
+import { topicsOf } from "../totals.js";
 import { ResetOffsets } from "./reset.js";
 import { Empty, Near, Node, number, Panel, Pill, plural } from "../ui.js";
 
@@ -31,7 +32,7 @@ export function Groups({ rest }) {
 function Group({ one, gates, onReset }) {
   const commits = store.row(`commits/${one.group}`) || {};
   let total = 0;
-  for (const topic in commits) for (const at of store.indicesOf(topic)) total += lagOf(commits, topic, at).lag;
+  for (const topic of topicsOf(one, commits)) for (const at of store.indicesOf(topic)) total += lagOf(commits, topic, at).lag;
   const idle = !one.members.length;
   return html`<${Panel} title=${one.group} side=${html`<${Pill} kind=${KINDS[one.state] ?? "warn"}>${one.state}<//><span>generation ${number(one.generation)}</span>${one.protocol && html`<span>${one.protocol}</span>`}<span>coordinator <${Node} id=${one.coordinator} /></span><span>${total ? html`<b style="color:var(--warn)">${number(total)}</b> behind` : "not behind"}</span>${one.protocol === "share" ? null : html`<button class="small" aria-label=${`Reset offsets of ${one.group}`} onClick=${onReset}>Reset offsets…</button>`}`}>
     ${idle && html`<p class="muted">No members. ${Object.keys(commits).length ? `It has committed offsets of ${Object.keys(commits).join(", ")}.` : ""}</p>`}
