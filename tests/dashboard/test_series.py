@@ -57,3 +57,17 @@ def test_events_that_were_asked_for_join_those_that_came_meanwhile(modules: Page
     assert numbers([1, 2], [3]) == [1, 2, 3]
     assert numbers([7], [1, 2, 7]) == [1, 2, 7]
     assert numbers([1, 9], [2, 3, 9]) == [1, 2, 3, 9]
+
+
+def test_steps_of_a_resize_are_those_of_the_present_topic(modules: Page) -> None:
+    def events(*rows: tuple[float, str, int | None]) -> list[dict[str, Any]]:
+        return [{"at": at, "kind": kind} | ({} if one is None else {"generation": one}) for at, kind, one in rows]
+
+    former = events((1, "resize planned", 1), (2, "resize fenced", 1), (3, "resize published", 1))
+    former += events((4, "partition removed", None), (5, "resize planned", 2), (6, "resize fenced", 2))
+    times = "it.stepTimes(given[0], given[1]).map((one) => one ?? null)"
+    assert modules.run("series.js", times, former, 1) == [1, 2, 3, 4]
+    assert modules.run("series.js", times, former, 2) == [5, 6, None, None]
+    again = former + events((7, "resize planned", 1), (8, "resize fenced", 1))
+    assert modules.run("series.js", times, again, 1) == [7, 8, None, None]
+    assert modules.run("series.js", times, [], 1) == [None] * 4

@@ -38,6 +38,15 @@ export function merged(events, more) {
   return [...events, ...more.filter((one) => !known.has(one.number))].sort((a, b) => a.number - b.number);
 }
 
+// When a resize was planned, fenced and published, and when its last partition was removed, by the events of its topic.
+// An earlier topic of the same name may have had this generation, too.
+export function stepTimes(events, generation) {
+  const time = (kind, since = -Infinity) => events.findLast((one) => one.kind === kind && one.at >= since && (one.generation ?? generation) === generation)?.at;
+  const planned = time("resize planned");
+  const [fenced, published] = ["resize fenced", "resize published"].map((kind) => time(kind, planned));
+  return [planned, fenced, published, published === undefined ? undefined : time("partition removed", published)];
+}
+
 const FOLD_S = 60;
 const SAME = {
   "slow request": (one) => `${one.api} ${one.node}`,

@@ -1,6 +1,7 @@
 // The lineage of one topic: the river, the steps of its last resize, what a next one would do.
 import { act, python } from "../act.js";
 import { html, useEffect, useState } from "../lib.js";
+import { stepTimes } from "../series.js";
 import { store } from "../store.js";
 import { Empty, number, Panel, Pill, plural, span, timeOfDay } from "../ui.js";
 import { River } from "./river.js";
@@ -32,15 +33,13 @@ const STEPS = [
 function Steps({ topic }) {
   const events = store.past().filter((one) => one.topic === topic.topic && (one.kind.startsWith("resize ") || one.kind === "partition removed"));
   const row = store.row(`resize/${topic.topic}`);
-  const generation = row?.generation ?? Math.max(topic.generation, ...events.map((one) => one.generation ?? 0));
+  const generation = row?.generation ?? topic.generation;
   if (!(generation > 0)) return html`<${Panel} title="Steps of a resize"><p class="muted">None so far. A resize is planned, prepared, fenced, published; after a merge what is left is drained and removed.</p><//>`;
   const at = topic.history.findIndex(([one]) => one === generation);
   const shrinks = row?.before ? row.after < row.before : at > 0 && topic.history[at][1] < topic.history[at - 1][1];
-  const time = (kind) => events.findLast((one) => one.kind === kind && one.generation === generation)?.at;
-  const [planned, fenced, published] = ["resize planned", "resize fenced", "resize published"].map(time);
-  const removed = published !== undefined && events.findLast((one) => one.kind === "partition removed" && one.at > published)?.at;
+  const [planned, fenced, published, removed] = stepTimes(events, generation);
   const reached = row?.step === "planned" ? 0 : row?.step === "prepared" ? 1 : row?.step === "fenced" ? 2 : row?.step === "draining" ? 3 : shrinks ? 5 : 3;
-  const times = [planned, null, fenced, published, null, removed || null];
+  const times = [planned, null, fenced, published, null, removed];
   const said = (when, place) => (when === null || when === undefined ? STEPS[place][1] : place && planned !== undefined ? `+${span(when - planned)}` : timeOfDay(when));
   return html`<${Panel} title=${`Steps of generation ${generation}`} side=${row ? html`<${Pill} kind="accent">${row.step}<//>` : html`<${Pill} kind="good">done<//>`}>
     <ol class="steps">${STEPS.map(([name], place) => {
