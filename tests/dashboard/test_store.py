@@ -26,3 +26,11 @@ def test_partitions_are_found_while_lower_ones_have_drained(modules: Page) -> No
     assert indices([0, 1, 2, 3, 5, 7], 4, 8, 4) == [0, 1, 2, 3, 5, 7]
     assert indices([0, 1, 2, 3, 4, 5], 4) == [0, 1, 2, 3, 4, 5], "a growth is being prepared"
     assert modules.run("store.js", "it.store.indicesOf('t')") == []
+
+
+def test_requests_are_those_of_the_moment_that_is_shown(modules: Page) -> None:
+    samples = [{"at": 10, "span": 1}, {"at": 11, "span": 1}, {"at": 60, "span": 1}]
+    at = "(() => { const { store } = it; [store.traffic, store.at] = given; const found = store.sample()?.at; "
+    at += "store.traffic = []; store.at = null; return found ?? null; })()"
+    moments = (None, 10.5, 30.0, 59.5, 61.0)
+    assert [modules.run("store.js", at, samples, one) for one in moments] == [60, 11, None, 60, None]

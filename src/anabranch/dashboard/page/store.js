@@ -84,6 +84,11 @@ export const store = {
     const gone = this.link === "live" ? ((performance.now() - this.heard) / 1000) * this.pace : 0;
     return this.now + gone;
   },
+  sample() {
+    // The requests that were counted at the moment that is shown; undefined if no page was open then.
+    if (this.at === null) return this.traffic[this.traffic.length - 1];
+    return this.traffic.find((one) => one.at >= this.at && one.at - one.span <= this.at);
+  },
   past() {
     // The events until the moment that is shown.
     if (this.at === null) return this.events;

@@ -27,7 +27,7 @@ export function Cluster() {
   const [asked, setAsked] = useState(null);
   if (!nodes.length) return html`<${Empty} title="No nodes">This cluster has no nodes that anybody knows of.<//>`;
   const { leads, offline, under, partitions } = counts();
-  const traffic = store.traffic[store.traffic.length - 1];
+  const traffic = store.sample();
   const controller = nodes.find((one) => one.controller);
   const requests = traffic ? Object.values(traffic.nodes).reduce((sum, one) => sum + one, 0) / traffic.span : 0;
   return html`<div class="title"><h1>Cluster</h1>
@@ -42,7 +42,7 @@ export function Cluster() {
         <${Stat} name="under-replicated" value=${number(under)} kind=${under ? "warn" : ""} />
         <${Stat} name="groups" value=${number(store.of("group").size)} />
         <${Stat} name="closed gates" value=${number(store.of("gate").size)} />
-        <${Stat} name="requests a second" value=${rate(requests)} />
+        <${Stat} name="requests a second" value=${traffic || store.at === null ? rate(requests) : "–"} />
       </dl><//>
       <div class="grid two">
         <${Panel} title="Nodes" cls="ring" side=${html`drag from one node to another to cut their link`}>
@@ -134,7 +134,7 @@ export function doToNode(id, what) {
 function Card({ one, leads }) {
   const deeds = [...DEEDS[one.state]];
   if (one.state === "alive") deeds.push(one.link === "suspended" ? ["session/resume", "Let reach ZooKeeper"] : ["session/suspend", "Cut from ZooKeeper"]);
-  const traffic = store.traffic[store.traffic.length - 1];
+  const traffic = store.sample();
   const state = one.state === "alive" ? (one.link === "connected" ? ["good", "alive"] : ["warn", `session ${one.link}`]) : one.state === "frozen" ? ["accent", "frozen"] : ["bad", "dead"];
   return html`<article class=${`card ${one.state}`} aria-label=${`node ${one.node}`}>
     <header><${Node} id=${one.node} /><strong>${one.host}:${one.port}</strong>
