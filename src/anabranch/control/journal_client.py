@@ -87,7 +87,7 @@ def _words(where: Mapping[str, Any]) -> str:
         name: ",".join(map(str, one))
         if isinstance(one, list | tuple)
         else str(one).lower()
-        if one is True
+        if isinstance(one, bool)
         else str(one)
         for name, one in where.items()
     }

@@ -234,9 +234,11 @@ class Matcher:
             return False
         if view.between_brokers != self.between_brokers:
             return False
-        if self._links and not (self._is_way_there(view) or self.is_way_back(view)):
-            return False
-        return not self.named or any(map(self.matches, view.rows))
+        return self.uses_link(view) and (not self.named or any(map(self.matches, view.rows)))
+
+    def uses_link(self, view: RequestView) -> bool:
+        """Whether the rule's link, if it has one, carries the request or its response."""
+        return not self._links or self._is_way_there(view) or self.is_way_back(view)
 
     def _is_way_there(self, view: RequestView) -> bool:
         return any(matches_link(view.asker, view.at.node_id, link) for link in self._links)

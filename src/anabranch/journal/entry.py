@@ -186,7 +186,7 @@ class JournalEntry:
         request, view = self.view.request, self.view
         if not matcher.is_about(request.api.key, request.version, request.client_id, view.peer):
             return False
-        if view.between_brokers != matcher.between_brokers:
+        if view.between_brokers != matcher.between_brokers or not matcher.uses_link(view):
             return False
         return not matcher.names_rows or any(map(matcher.surely_matches, self.rows))
 

@@ -15,7 +15,7 @@ import dataclasses
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.faults.matching import NodeContext, RequestView
 from anabranch.faults.trigger import Trigger
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from anabranch.journal.query import JournalFilter
     from anabranch.protocol.codec import DecodedRequest
 
+BEGUN: Final = "begun"
+ENDED: Final = "ended"
+OPEN: Final = "open"
 Key = tuple[int, str, int, int]
 """Node, host, port, correlation id: unique among open requests."""
 
@@ -54,7 +57,8 @@ class Journal:
         self._of_brokers: deque[JournalEntry] = deque(maxlen=size)
         self._under_way: dict[Key, JournalEntry] = {}
         self._number = 0
-        self._changed: asyncio.Future[None] | None = None
+        self._changed: dict[str, asyncio.Future[None]] = {}
+        """BEGUN or ENDED -> what waits for the next such change of an exchange."""
         self._events: Callable[[], Sequence[ClusterEvent]] = lambda: ()
 
     def knows(self, events: Callable[[], Sequence[ClusterEvent]]) -> None:
@@ -116,12 +120,12 @@ class Journal:
 
     async def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Unpack[JournalFilter]) -> list[JournalEntry]:
         """Wait until `n` exchanges match. TimeoutError reports the number so far."""
-        query = Query.of(where, self._node_ids)
+        query, loop = Query.of(where, self._node_ids), asyncio.get_running_loop()
+        change = BEGUN if query.outcome == OPEN else ENDED
         try:
             async with asyncio.timeout(timeout_s):
                 while len(found := self.find(query)) < n:
-                    self._changed = self._changed or asyncio.get_running_loop().create_future()
-                    await asyncio.shield(self._changed)
+                    await asyncio.shield(self._changed.setdefault(change, loop.create_future()))
         except TimeoutError:
             raise TimeoutError(f"after {timeout_s:g} s {len(self.find(query))} of {n} such exchanges") from None
         return found
@@ -138,6 +142,7 @@ class Journal:
         entry = self._under_way.get(_key(node_id, what.peer, what.request))
         if entry is not None:
             entry.hit_by(armed.rule)
+            self._notify(BEGUN)
 
     # --- called by recorders
 
@@ -150,6 +155,7 @@ class Journal:
         kept = self._of_brokers if entry.view.between_brokers else self._of_clients
         kept.append(entry)
         self._under_way[_key(at.node_id, peer, request)] = entry
+        self._notify(BEGUN)
         return entry
 
     def end(self, entry: JournalEntry, outcome: str, response: Any = None) -> None:
@@ -159,9 +165,11 @@ class Journal:
         if entry.frames is not None and response is not None:
             entry.frames = add_response(entry.frames, view.request, response)
         entry.end(asyncio.get_running_loop().time(), outcome, response)
-        if self._changed is not None:
-            self._changed.set_result(None)
-            self._changed = None
+        self._notify(ENDED)
+
+    def _notify(self, change: str) -> None:
+        if (changed := self._changed.pop(change, None)) is not None:
+            changed.set_result(None)
 
 
 def remembering(topic_name: Callable[[bytes], str | None]) -> Callable[[bytes], str | None]:

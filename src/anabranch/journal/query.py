@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Outcome = Literal["answered", "unanswered", "closed", "given up", "open"]
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 ERRORS: Final = tuple(name for name, code in ErrorCode.__members__.items() if code is not ErrorCode.NONE)
+BOOLEANS: Final = {"true": True, "false": False}
 NOT_HERE: Final = ("name", "first", "step")
 PLACES: Final[Mapping[str, str]] = {
     field.name: field.metadata["help"]
@@ -54,6 +55,7 @@ class Query:
     """Conditions on exchanges."""
 
     matcher: Matcher
+    brokers: tuple[int, ...] = ()
     error: str = ""
     rule: str = ""
     outcome: str = ""
@@ -74,6 +76,7 @@ class Query:
             raise InvalidRule(f"outcome is {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}, not {outcome!r}")
         return cls(
             Matcher(rule),
+            brokers=rule.brokers,
             error=error,
             rule=str(words.get("rule", "")),
             outcome=outcome,
@@ -85,6 +88,7 @@ class Query:
         """Whether an exchange matches."""
         return (
             entry.number > self.after
+            and (not self.brokers or entry.view.at.node_id in self.brokers)
             and (not self.error or self.error in entry.errors)
             and (not self.rule or self.rule in entry.rules)
             and (not self.outcome or self.outcome == entry.outcome)
@@ -99,7 +103,11 @@ def read(name: str, value: Any) -> Any:
         return value
     if get_origin(hint) is tuple:
         return [_number(name, one) if get_args(hint)[0] is int else one for one in value.split(",")]
-    return value == "true" if hint is bool else value
+    if hint is not bool:
+        return value
+    if value not in BOOLEANS:
+        raise InvalidRule(f"{name} is {' or '.join(BOOLEANS)}, not {value!r}")
+    return BOOLEANS[value]
 
 
 def _count(name: str, value: str | int) -> int:

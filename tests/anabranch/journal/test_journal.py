@@ -97,6 +97,41 @@ async def test_exchange_is_awaited() -> None:
             await journal.wait_for(api="ListGroup")
 
 
+async def test_exchanges_are_found_by_the_broker_that_serves_them_and_by_link() -> None:
+    async with watched(brokers=2) as (cluster, journal):
+        async with Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=2, replication_factor=2)])
+        for node_id in (1, 2):
+            async with connected(cluster, node_id) as connection:
+                await groups(connection)
+            (one,) = journal.entries(api="ListGroups", brokers=node_id)
+            assert one.view.at.node_id == node_id
+        assert journal.count(api="ListGroups", brokers=(1, 2)) == 2
+        asked = journal.entries(api="LeaderAndIsr", between_brokers=True)
+        (controller,) = {one.view.asker for one in asked}
+        links = [f"{controller}:{one.view.at.node_id}" for one in asked if one.view.at.node_id != controller]
+        assert links and len(links) < len(asked), "the controller asks itself, too"
+        assert journal.count(api="LeaderAndIsr", link=links) == len(links)
+
+
+async def test_open_exchange_is_awaited_and_so_is_the_hit_of_a_rule_that_holds_it() -> None:
+    async with watched() as (cluster, journal), connected(cluster) as connection:
+        cluster.faults.on_hit(journal.on_hit)
+        gate = cluster.faults.add(name="gate", api="ListGroups", hold=True)
+        by_outcome = asyncio.create_task(journal.wait_for(api="ListGroups", outcome="open"))
+        by_rule = asyncio.create_task(journal.wait_for(rule="gate", outcome="open"))
+        ended = asyncio.create_task(journal.wait_for(api="ListGroups"))
+        pending = asyncio.create_task(groups(connection))
+        await gate.wait_hit()
+        for waiting in (by_outcome, by_rule):
+            (one,) = await asyncio.wait_for(waiting, 5)
+            assert one.outcome == "open"
+        assert not ended.done(), "a wait that names no outcome gets the response, too"
+        gate.release()
+        await pending
+        assert [one.outcome for one in await ended] == ["answered"]
+
+
 async def test_open_exchange_is_included() -> None:
     async with watched() as (cluster, journal), connected(cluster) as connection:
         gate = cluster.faults.add(api="ListGroups", hold=True)

@@ -30,6 +30,7 @@ def test_query_words_are_read_from_text() -> None:
         ({"api": "Produced"}, "unknown API 'Produced'; did you mean Produce"),
         ({"api": "Heartbeat", "topic": "a"}, "Heartbeat has no topic"),
         ({"brokers": "4"}, "there is no broker 4; there are 1"),
+        ({"between_brokers": "1"}, "between_brokers is true or false, not '1'"),
         ({"partition": "x"}, "partition is a number, not 'x'"),
         ({"after": "x"}, "after is a number, not 'x'"),
         ({"limit": "-1"}, "limit is at least 0, not -1"),
