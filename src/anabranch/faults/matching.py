@@ -139,7 +139,7 @@ class RequestView:
         return self._values[kind]
 
     def _with_session(self, found: set[Any], kind: str) -> set[Any]:
-        places = self.at.session_rows(self.request.body.session_id)
+        places = self._in_session()
         if kind == PARTITION:
             return found.union(partition for _, partition in places)
         topics = {topic for topic, _ in places}
@@ -152,17 +152,25 @@ class RequestView:
             request, names = self.request, self.names
             self._rows = rows_of(names, request.body, request.version)
             if request.api.key == FETCH and request.body.session_epoch > 0:
-                self._rows = [row for row in self._rows if row] + self._in_session(names)
+                self._rows = [row for row in self._rows if row] + self._session_rows(names)
         return self._rows
 
-    def _in_session(self, names: Names) -> list[Row]:
+    def _session_rows(self, names: Names) -> list[Row]:
         named = {(row.get("topic_id") or row.get("topic"), row.get("partition")) for row in self._rows or ()}
         found = []
-        for topic, partition in self.at.session_rows(self.request.body.session_id):
+        for topic, partition in self._in_session():
             if (topic, partition) not in named:
                 kind = "topic_id" if isinstance(topic, bytes) else "topic"
                 found.append(names.spelled_out({kind: topic, "partition": partition}))
         return found
+
+    def _in_session(self) -> list[tuple[bytes | str, int]]:
+        """The partitions of a Fetch's session, without those that the request removes from it."""
+        body = self.request.body
+        removed = {
+            (one.topic or one.topic_id, partition) for one in body.forgotten_topics_data for partition in one.partitions
+        }
+        return [place for place in self.at.session_rows(body.session_id) if place not in removed]
 
     @property
     def between_brokers(self) -> bool:

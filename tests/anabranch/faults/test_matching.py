@@ -10,7 +10,7 @@ import pytest
 from anabranch.broker.authorization.peer import Peer
 from anabranch.faults.matching import Index, Matcher, NodeContext, RequestView, version_span
 from anabranch.faults.rule import Rule
-from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import PEER, SURROUNDINGS, by_name
@@ -101,6 +101,15 @@ def test_fetch_matches_all_partitions_of_its_session() -> None:
     assert [(row["topic"], row["partition"]) for row in rows] == [("orders", 1), ("orders", 0), ("payments", 0)]
     assert RequestView(fetch(session_id=8, session_epoch=3), PEER, 0, at).rows == []
     assert len(RequestView(fetch(session_id=7, session_epoch=0, topics=asked), PEER, 0, at).rows) == 1
+
+
+def test_fetch_does_not_match_a_partition_that_it_removes_from_its_session() -> None:
+    at = NodeContext(1, SURROUNDINGS.topic_name, lambda session: [(ID, 0), (ID, 1), ("payments", 0)])
+    removed = [ForgottenTopic(topic_id=ID, partitions=[0]), ForgottenTopic(topic="payments", partitions=[0])]
+    seen = RequestView(fetch(session_id=7, session_epoch=3, forgotten_topics_data=removed), PEER, 0, at)
+    assert [(row["topic"], row["partition"]) for row in seen.rows] == [("orders", 1)]
+    assert seen.values("topic") == {"orders"} and seen.values("partition") == {1}
+    assert not fits(Rule(topic=("orders",), partition=(0,)), seen) and fits(Rule(topic=("orders",)), seen)
 
 
 def test_row_without_partition_matches_possibly_but_not_surely() -> None:
