@@ -220,7 +220,10 @@ def with_field(
     base: Row,
     matches: Callable[[Row], bool],
 ) -> Any:
-    """A copy in which the field at the end of a path has another value, in the matching rows."""
+    """A copy in which the field at the end of a path has another value, in the matching rows.
+
+    A list or struct on the path that is null stays so.
+    """
     (name, index), *rest = path
     made = copy.copy(struct)
     content = getattr(struct, name)
@@ -235,9 +238,9 @@ def with_field(
                 row = names.identity(one, shape_of(type(one)), version, base)
                 changed.append(with_field(names, one, version, rest, value, row, matches) if matches(row) else one)
         setattr(made, name, changed)
-    elif rest:
+    elif rest and content is not None:
         setattr(made, name, with_field(names, content, version, rest, value, base, matches))
-    else:
+    elif not rest and index is None:
         setattr(made, name, value)
     return made
 

@@ -23,7 +23,13 @@ from anabranch.faults.rewriting import (
 from anabranch.faults.rule import Rule
 from anabranch.protocol import codec
 from anabranch.protocol.answerable import answerable
+from anabranch.protocol.apis.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from anabranch.protocol.apis.create_acls import AclCreationResult, CreateAclsResponse
+from anabranch.protocol.apis.fetch import PartitionData
 from anabranch.protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from anabranch.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from anabranch.protocol.errors import ErrorCode
@@ -152,6 +158,18 @@ def test_field_is_set_in_selected_rows() -> None:
     )
     assert [topic.partitions[0].isr_nodes for topic in everywhere.topics] == [[9], [1]]
     assert with_field(NAMES, made, 9, [("controller_id", None)], 3, {}, lambda _: True).controller_id == 3
+
+
+def test_field_of_a_struct_or_list_that_is_null_is_not_set() -> None:
+    beat = ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=1, heartbeat_interval_ms=5000)
+    owned = [("assignment", None), ("topic_partitions", EACH), ("partitions", EACH)]
+    assert with_field(NAMES, beat, 0, owned, 7, {}, lambda _: True) == beat, "the assignment has not changed"
+    beat.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=bytes(16), partitions=[1, 2])])
+    made = with_field(NAMES, beat, 0, owned, 7, {}, lambda _: True)
+    assert made.assignment is not None and made.assignment.topic_partitions[0].partitions == [7, 7]
+    row = PartitionData(partition_index=0, error_code=0, high_watermark=5, aborted_transactions=None, records=b"")
+    for path in ([("aborted_transactions", EACH), ("first_offset", None)], [("aborted_transactions", 0)]):
+        assert with_field(NAMES, row, 12, path, 7, {}, lambda _: True) == row
 
 
 def test_throttle_time_is_set_where_version_supports_it() -> None:
