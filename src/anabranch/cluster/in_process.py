@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -95,6 +96,8 @@ class Cluster(Startable):
         if snapshot is not None:
             self._data.hold(snapshot, self.node_ids, every_broker=True)
         self.nodes: dict[int, Node] = {}
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Held while a broker starts or stops: a new one waits until its predecessor has closed ports and logs."""
         self._clock_offsets_ms: dict[int, int] = {}
         self._on_node: list[Callable[[Node], None]] = []
         self._on_anew: list[Callable[[], None]] = []
@@ -337,7 +340,8 @@ class Cluster(Startable):
         """
         if properties:
             self._settings.change(node_id, properties)
-        await self._start(node_id)
+        async with self._turns[node_id]:
+            await self._start(node_id)
         await self._all_have_metadata(len(self.nodes))
 
     async def stop_broker(self, node_id: int) -> None:
@@ -352,7 +356,8 @@ class Cluster(Startable):
         self.thaw_broker(node_id)
         node = self.nodes.pop(node_id)
         self._processes.forget(node)
-        await node.stop()
+        async with self._turns[node_id]:
+            await node.stop()
 
     async def crash_broker(self, node_id: int) -> None:
         """Stop a broker without notice; the other brokers notice when its ZooKeeper session ends.
@@ -365,7 +370,8 @@ class Cluster(Startable):
         """
         node = self.nodes.pop(node_id)
         self._processes.kill(node, self.zookeeper)
-        await node.stop(controlled=False)
+        async with self._turns[node_id]:
+            await node.stop(controlled=False)
 
     def freeze_broker(self, node_id: int) -> None:
         """Stop a broker at once, as SIGSTOP does: its connections stay open, and no response comes.

@@ -119,6 +119,7 @@ class FaultActions(BackgroundActions):
     def __init__(self, cluster: FaultTarget) -> None:
         super().__init__(lambda: cluster.inter_broker_security)
         self._cluster = cluster
+        self._starting: set[int] = set()
 
     def check_can_freeze(self) -> None:
         """Raise CannotFreeze if brokers cannot be frozen, with the reason."""
@@ -147,8 +148,12 @@ class FaultActions(BackgroundActions):
     async def _turn(self, what: str, node_id: int) -> None:
         cluster = self._cluster
         if what == "start":
-            if node_id not in cluster.nodes:
-                await cluster.start_broker(node_id)
+            if node_id not in cluster.nodes and node_id not in self._starting:
+                self._starting.add(node_id)
+                try:
+                    await cluster.start_broker(node_id)
+                finally:
+                    self._starting.discard(node_id)
         elif node_id in cluster.nodes:  # a rule may hit twice before the first start has run
             await (cluster.crash_broker(node_id) if what == "kill" else cluster.stop_broker(node_id))
 

@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -230,3 +232,28 @@ async def test_rules_end_with_their_cluster() -> None:
     async with Cluster(1, seed=1) as cluster:
         rule = cluster.faults.add(api="Produce", hold=True)
     assert rule.removed and not cluster.has_rules
+
+
+async def test_rule_with_several_hits_starts_a_broker_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(2) as (cluster, _):
+        await cluster.crash_broker(2)
+        rule = cluster.faults.add(api="Metadata", node="start", on=2)
+        connection = await Connection.open(*cluster.address(1), client_id="app")
+        await asyncio.gather(*(connection.call(MetadataRequest(topics=[])) for _ in range(3)))
+        await connection.close()
+        await until(lambda: 2 in cluster.nodes)
+        assert rule.hits == 3 and "start broker 2" not in caplog.text
+
+
+@pytest.mark.parametrize("what", ["kill", "stop"])
+async def test_broker_that_a_rule_ends_can_be_started_at_once(what: Literal["kill", "stop"], tmp_path: Path) -> None:
+    cluster, clock = Cluster(2, seed=1, data_dir=tmp_path), ClusterClock.new()
+    assert clock is not None
+    async with clock.running(cluster), asyncio.timeout(60):
+        cluster.faults.add(api="Metadata", node=what, on=2, times=1)
+        connection = await Connection.open(*cluster.address(1), client_id="app")
+        await connection.call(MetadataRequest(topics=[]))
+        await connection.close()
+        await until(lambda: 2 not in cluster.nodes)
+        await clock.run(cluster.start_broker(2))
+        assert sorted(cluster.nodes) == [1, 2]
