@@ -74,6 +74,12 @@ def corrupted_records(data: Buffer) -> bytes:
     return flip_byte(data, (BATCH_HEAD_BYTES + max(end, BATCH_HEAD_BYTES)) // 2)
 
 
+def has_records(message: type[Any]) -> bool:
+    """Whether messages of this class have records that can be changed."""
+    shape = shape_of(message)
+    return bool(shape.records) or any(one.struct is not None and has_records(one.struct) for one in shape.nested)
+
+
 def with_corrupted_records(names: Names, message: Any, version: int, base: Row, matches: Callable[[Row], bool]) -> Any:
     """Change one byte in the records of each matching row of a response."""
     shape = shape_of(type(message))

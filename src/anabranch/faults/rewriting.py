@@ -202,12 +202,16 @@ def _walk(names: Names, struct: Any, version: int, path: tuple[WireField, ...], 
         yield from _walk(names, one, version, path[1:], row)
 
 
+def has_throttle(response: type[Any], version: int) -> bool:
+    """Whether responses of this version have a throttle time."""
+    return any(field.name == THROTTLE and field.exists(version) for field in fields_of(response))
+
+
 def with_throttle(response: Any, version: int, throttle_ms: int) -> Any:
-    """The response with a throttle time."""
-    for field in fields_of(type(response)):
-        if field.name == THROTTLE and field.exists(version):
-            response = copy.copy(response)
-            setattr(response, THROTTLE, throttle_ms)
+    """The response with a throttle time, if it has one."""
+    if has_throttle(type(response), version):
+        response = copy.copy(response)
+        setattr(response, THROTTLE, throttle_ms)
     return response
 
 

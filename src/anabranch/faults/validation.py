@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.coordinators.runtime.failpoints import STEPS as COORDINATOR_STEPS
 from anabranch.broker.dispatch.dispatcher import HANDLERS
 from anabranch.clock.spans import parse_seconds
 from anabranch.controller.failpoints import STEPS
 from anabranch.faults import paths
+from anabranch.faults.corruption import has_records
 from anabranch.faults.matching import ANY, BROKER_CLIENT, BROKERS_ONLY, OPEN_END, UPDATES, ends_of, version_span
-from anabranch.faults.request_fields import NAMEABLE, TOP, kinds_of, levels_of
-from anabranch.faults.rewriting import level_for
+from anabranch.faults.request_fields import NAMEABLE, PARTITION, TOP, TOPIC, kinds_of, levels_of
+from anabranch.faults.rewriting import has_throttle, level_for
 from anabranch.faults.rule import FIELDS, KILL, SILENT, WHAT, WHEN, about_requests, is_about_links, is_set
 from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.answerable import answerable
@@ -31,7 +32,7 @@ TRIGGERS: Final = {
     "disk": ("name", "brokers", "disk"),
     "step": ("name", "brokers", "step", "node", "on", "elect", "topic", "partition"),
 }
-"""Trigger -> the conditions that its rules may have."""
+"""Trigger -> the fields that its rules may have; `topic` and `partition` are those of an election."""
 CLIENTS_ONLY: Final = frozenset(
     {
         *(
@@ -83,6 +84,10 @@ def check(
         _check_error(rule, versions)
     elif rule.level:
         raise InvalidRule("level needs error")
+    if rule.throttle_ms:
+        _check_responses(rule, versions, "throttle time", has_throttle)
+    if rule.corrupt == "records":
+        _check_responses(rule, versions, "records", lambda response, _: has_records(response))
     for path, value in rule.edit.items():
         _check_edit(rule, versions, path, value)
 
@@ -140,14 +145,19 @@ def _versions(rule: Rule, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, 
         if rule.api and not found[name]:
             given = f"{first}-" if last == OPEN_END else rule.versions
             raise InvalidRule(f"{name} has no version {given}; served are {served_first}-{served_last}")
+    if not any(found.values()):
+        raise InvalidRule(f"no API has version {rule.versions}")
     return {name: span for name, span in found.items() if span}
 
 
 def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
     try:
-        ends = [one for link in rule.link for one in ends_of(link)]
+        links = [ends_of(link) for link in rule.link]
     except ValueError as error:
         raise InvalidRule(str(error)) from None
+    if to_itself := [source for source, target in links if source == target != ANY]:
+        raise InvalidRule(f"requests of broker {to_itself[0]} to itself use no link; name another broker, or *")
+    ends = [one for link in links for one in link]
     for broker in (*rule.brokers, *rule.on, *(int(one) for one in ends if one != ANY)):
         if broker not in brokers:
             raise InvalidRule(f"there is no broker {broker}; there are {_list_names(brokers)}")
@@ -162,7 +172,7 @@ def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
 def _check_happening(rule: Rule) -> None:
     """Check that a rule about disks or steps has no conditions on requests."""
     about = "disk" if rule.disk else "step"
-    takes = TRIGGERS[about]
+    takes = [name for name in TRIGGERS[about] if rule.elect or name not in (TOPIC, PARTITION)]
     other = [
         field.name
         for field in FIELDS
@@ -246,6 +256,16 @@ def _check_error(rule: Rule, versions: Mapping[str, range]) -> None:
 def _level_title(rule: Rule, api: str, version: int) -> str:
     level = level_for(rule, BY_NAME[api], version)
     return "" if level is None else level.title
+
+
+def _check_responses(
+    rule: Rule, versions: Mapping[str, range], what: str, has: Callable[[type[Any], int], bool]
+) -> None:
+    """Check that responses of the rule's APIs have what the rule changes."""
+    unable = [name for name in rule.api if not any(has(BY_NAME[name].response, one) for one in versions[name])]
+    if unable:
+        able = _list_names(name for name, span in SPANS.items() if has(BY_NAME[name].response, span[1]))
+        raise InvalidRule(f"responses of {_list_names(unable)} have no {what}; those that have are of {able}")
 
 
 def _check_edit(rule: Rule, versions: Mapping[str, range], path: str, value: object) -> None:

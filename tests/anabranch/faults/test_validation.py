@@ -57,6 +57,19 @@ FAIL = {"error": "REQUEST_TIMED_OUT"}
         ({"node": "kill", "on": [7]}, "there is no broker 7; there are 1, 2, 3"),
         ({"hold": True, "on": [1]}, "on needs node"),
         ({"hold": True, "link": "1-2"}, "a link is written as 1:2, from broker 1 to broker 2, or .*, not '1-2'"),
+        ({"hold": True, "link": "2:2"}, "requests of broker 2 to itself use no link; name another broker, or \\*"),
+        ({"hold": True, "versions": "99"}, "no API has version 99"),
+        ({"hold": True, "versions": "9-3"}, "no API has version 9-3"),
+        (
+            {"api": ["Fetch", "SaslHandshake"], "throttle_ms": 5},
+            "responses of SaslHandshake have no throttle time; .* Produce, Fetch",
+        ),
+        ({"api": "Produce", "versions": "0", "throttle_ms": 5}, "responses of Produce have no throttle time"),
+        (
+            {"api": ["Fetch", "Metadata"], "corrupt": "records"},
+            "responses of Metadata have no records; those that have are of Fetch, ShareFetch$",
+        ),
+        ({"step": "elect", "node": "kill", "topic": "a"}, "no conditions on requests: leave out topic"),
         ({"hold": True, "link": "1:9"}, "there is no broker 9; there are 1, 2, 3"),
         ({"hold": True, "link": "1:2", "api": "Produce"}, "brokers never send Produce to each other"),
         (
