@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.faults.active_rule import RuleNeverHit
 from anabranch.faults.rule import Rule
-from anabranch.faults.rule_json import to_json
+from anabranch.faults.rule_json import check_given, to_json
 from anabranch.protocol.suggestion import suggest_arguments
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ class FaultsClient:
 
         Raises:
             ControlError: The rule can never hit; the message suggests a correction.
+            InvalidRule: It is given as a rule and by fields, or is no rule.
         """
+        check_given(rule, fields)
         return RuleClient(self._ask, self._ask("POST", "/v1/faults", fields if rule is None else to_json(rule))["name"])
 
     def rows(self, *, removed: bool = False) -> list[RuleRow]:

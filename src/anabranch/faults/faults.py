@@ -22,7 +22,7 @@ from anabranch.faults.disks import fail_writes
 from anabranch.faults.dispatcher import FaultInjectingDispatcher
 from anabranch.faults.matching import NodeContext
 from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests, is_about_links
-from anabranch.faults.rule_json import InvalidRule, from_json
+from anabranch.faults.rule_json import InvalidRule, check_given, from_json
 from anabranch.faults.trigger import Trigger
 from anabranch.faults.validation import SPANS, check
 from anabranch.protocol.registry import BY_KEY
@@ -92,6 +92,7 @@ class Faults:
         Raises:
             InvalidRule: The rule can never hit, or its name is taken; the message suggests a correction.
         """
+        check_given(rule, fields)
         rule = rule or from_json(fields)
         if not rule.name:
             rule = self._name_rule(rule)

@@ -40,6 +40,14 @@ def from_json(value: object) -> Rule:
     return Rule(**{str(name): _read(str(name), one) for name, one in value.items()})
 
 
+def check_given(rule: object, fields: Mapping[str, Any]) -> None:
+    """Check that a rule is given whole or by its fields. Raises InvalidRule."""
+    if rule is not None and not isinstance(rule, Rule):
+        raise InvalidRule(f'a rule is a Rule, or its fields, such as api="Produce", hold=True; not {rule!r}')
+    if rule is not None and fields:
+        raise InvalidRule(f"a Rule has all of its fields: set {', '.join(fields)} there")
+
+
 def _read(name: str, value: Any) -> Any:
     hint = HINTS[name]
     if get_origin(hint) is tuple:

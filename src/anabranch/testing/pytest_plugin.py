@@ -142,7 +142,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             fields = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
             try:
                 stack.enter_context(cluster.faults(**fields))
-            except ControlError as error:
+            except (ControlError, ValueError) as error:
                 _refuse(f"rules: {error}")
         answer = yield
         from anabranch.faults.active_rule import RuleNeverHit

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from anabranch.control.client import ControlClient, ControlError
 from anabranch.faults.active_rule import RuleNeverHit
 from anabranch.faults.rule import Rule
+from anabranch.faults.rule_json import InvalidRule
 from tests.anabranch.control.test_client import control  # noqa: F401
 
 
@@ -67,6 +68,8 @@ def test_impossible_rule_is_refused(ours: ControlClient) -> None:
     with pytest.raises(ControlError, match="there is no broker 9; there are 1, 2, 3") as refused:
         ours.faults.add(api="Produce", hold=True, brokers=9)
     assert refused.value.status == 400
+    with pytest.raises(InvalidRule, match="a Rule has all of its fields: set times there"):
+        ours.faults.add(Rule(hold=True), times=2)
     with pytest.raises(ControlError, match="after 0 s rule slow matched no request") as gave_up:
         ours.faults.add(name="slow", api="DeleteTopics", hold=True).wait_hit(timeout_s=0)
     assert gave_up.value.status == 408

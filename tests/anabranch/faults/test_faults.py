@@ -103,6 +103,11 @@ async def test_impossible_rule_is_refused() -> None:
             made.faults.add(api="Fetch", hold=True, listener="SSL")
         with pytest.raises(InvalidRule, match="Produce has no version 12-; served are 0-11"):
             made.faults.add(api="Produce", versions="12-", hold=True)  # a Kafka 3.9, as far as anybody sees
+        with pytest.raises(InvalidRule, match="a Rule has all of its fields: set times there"):
+            made.faults.add(Rule(hold=True), times=2)
+        for unlike in ({"hold": True}, "hold"):
+            with pytest.raises(InvalidRule, match="a rule is a Rule, or its fields"):
+                made.faults.add(unlike)  # type: ignore[arg-type]
         made.faults.add(Rule(name="mine", hold=True))
         with pytest.raises(InvalidRule, match="rule mine already exists"):
             made.faults.add(Rule(name="mine", hold=True))

@@ -245,6 +245,10 @@ def test_shared(anabranch_cluster):
 def test_other_doors(anabranch_processes):
     pass
 
+@pytest.mark.anabranch(rules={"api": "Produce", "hold": True})
+def test_not_a_list(anabranch):
+    pass
+
 @pytest.mark.anabranch(brokers=2)
 class TestOfTwo:
     @pytest.mark.anabranch(journal=5)
@@ -257,9 +261,10 @@ def test_invalid_marker_is_refused_and_class_markers_count(tmp_path: Path) -> No
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_refused.py").write_text(REFUSED)
     told = run(tmp_path).stdout
-    assert "1 passed, 5 errors" in told
+    assert "1 failed, 1 passed, 5 errors" in told
     for reason in (
         "@pytest.mark.anabranch: unknown argument 'broker'; did you mean brokers?",
+        "@pytest.mark.anabranch: rules: a rule is a Rule, or its fields",
         "@pytest.mark.anabranch: it takes keyword arguments, such as rules=, not 'Produce'",
         "brokers must be a number of at least 1, not '3'",
         "@pytest.mark.anabranch: brokers: anabranch_cluster is shared by the session",
