@@ -19,22 +19,21 @@ class CannotStart(RuntimeError):
 
 
 @contextlib.contextmanager
-def launched_cluster(
-    options: Sequence[str], *, prefix: Sequence[str] = (), stop_timeout_s: float = 10
-) -> Iterator[RunningCluster]:
-    """Run `anabranch up` while the block runs.
+def launched_cluster(options: Sequence[str], *, stop_timeout_s: float = 10) -> Iterator[RunningCluster]:
+    """Run `anabranch up` while the block runs. The cluster ends with this process, also when that is killed.
 
     Args:
         options: The options of the command; with `--control` the cluster has a control plane.
-        prefix: The words before the command.
         stop_timeout_s: How long the cluster may take to stop.
 
     Raises:
         CannotStart: The command ended without a ready line; its own output is on stderr.
     """
+    from anabranch.cluster.zookeeper import die_with_parent
+
     # The environment may have the token of another cluster, which this cluster's clients do not know.
-    words = [*prefix, sys.executable, "-m", "anabranch.cli.main", "up", "--control-token", "", *options]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--control-token", "", *options]
+    with subprocess.Popen([*die_with_parent(), *words], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             head, *pairs = process.stdout.readline().split() or [""]

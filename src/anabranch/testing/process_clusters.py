@@ -21,7 +21,6 @@ from anabranch.broker.config.properties_file import properties_text
 from anabranch.clients.admin import Admin
 from anabranch.clients.group_admin import delete_group, list_all_groups
 from anabranch.clients.topic_admin import NewTopic
-from anabranch.cluster.zookeeper import die_with_parent
 from anabranch.control.control_error import ControlError
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.runtime.private_files import write_private_file
@@ -132,7 +131,7 @@ def start_processes(settings: ProcessSettings) -> StartedCluster:
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-test-"))
         options = settings.options(Path(directory) / "cluster.properties")
-        launched = launched_cluster(options, prefix=die_with_parent(), stop_timeout_s=STOP_TIMEOUT_S)
+        launched = launched_cluster(options, stop_timeout_s=STOP_TIMEOUT_S)
         cluster = stack.enter_context(launched)
         return StartedCluster(settings, cluster, stack.pop_all())
 
