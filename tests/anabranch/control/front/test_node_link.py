@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -18,16 +18,24 @@ from tests.anabranch.control.front.fronts import LocalNode
 class ScriptedAgent:
     """An agent whose process and streams are said in advance."""
 
-    def __init__(self, *streams: list[int], pids: list[int], ahead_s: float = 0.0) -> None:
+    def __init__(
+        self, *streams: list[int], pids: list[int], ahead_s: float = 0.0, ways_s: Iterable[float] = ()
+    ) -> None:
         self.streams = list(streams)
         self.pids = pids
         self.ahead_s = ahead_s
+        self.ways_s = iter(ways_s)
+        """How long a request, and then its answer, is on the way."""
         self.after: list[str] = []
 
     async def ask(self, method: str, path: str, **_: Any) -> Any:
         if not self.pids:
             await asyncio.get_running_loop().create_future()
-        return {"pid": self.pids.pop(0), "at": asyncio.get_running_loop().time() + self.ahead_s}
+        way_s = next(self.ways_s, 0.0)
+        await asyncio.sleep(way_s)
+        at_s = asyncio.get_running_loop().time() + self.ahead_s
+        await asyncio.sleep(way_s)
+        return {"pid": self.pids.pop(0), "at": at_s}
 
     async def follow(self, path: str, query: Mapping[str, str]) -> AsyncIterator[tuple[str, Any]]:
         self.after.append(query["after"])
@@ -78,6 +86,16 @@ async def test_times_are_on_the_clock_of_the_front(ahead_s: float, offset_s: flo
     now_s = asyncio.get_running_loop().time()
     assert now_s - 5 < event.at_s <= now_s
     assert (event.source, event.kind, dict(event.detail)) == (1, "tick", {"count": 1})
+
+
+@pytest.mark.parametrize(("ahead_s", "offset_s"), [(0.0, 0.0), (0.06, 0.0), (500.0, -500.0)])
+async def test_agent_behind_a_slow_link_is_linked_with_the_time_of_its_quickest_answer(
+    ahead_s: float, offset_s: float
+) -> None:
+    agent = ScriptedAgent([1], pids=[10] * 5, ahead_s=ahead_s, ways_s=[0.12, 0.08, 0.12, 0.1, 0.1])
+    link, (event,), told = await followed(agent)
+    assert told[0] == "up" and link.pid == 10 and event.detail["count"] == 1
+    assert link.offset_s == pytest.approx(offset_s, abs=0.15)
 
 
 async def test_refusal_is_kept_until_the_agent_accepts_the_front() -> None:
