@@ -24,7 +24,7 @@ OPERATIONS = (
 def resources(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the resources of an entry."""
     for option in (
-        click.option("--prefixed", is_flag=True, help="The names are prefixes of resource names."),
+        click.option("--prefixed", is_flag=True, help="Entries whose names are prefixes of resource names."),
         click.option("--token", "tokens", multiple=True, metavar="ID", help="Delegation tokens of this id."),
         click.option("--transactional-id", "ids", multiple=True, metavar="ID", help="Producers with this id."),
         click.option("--cluster", is_flag=True, help="The cluster itself."),
@@ -151,7 +151,7 @@ Examples:
 @bootstrap
 def remove(bootstrap: str, **typed: Any) -> None:
     """Remove the entries that match all options."""
-    if not any(typed.values()):
+    if not any(given for option, given in typed.items() if option != "prefixed"):
         raise click.UsageError("no filter: write at least one of --topic, --group, --allow, --deny and so on")
 
     async def act(admin: Admin) -> None:
@@ -194,12 +194,12 @@ def _entries(typed: dict[str, Any]) -> Iterator[Acl]:
 
 def _filters(typed: dict[str, Any], *, matching: bool) -> list[Any]:
     """The options as filters; unset ones match everything. `matching`: include prefixed entries that cover a name."""
-    from anabranch.protocol.acls import ANY, MATCH, AclFilter
+    from anabranch.protocol.acls import ANY, MATCH, AclFilter, PatternType
 
     about: list[tuple[int, str | None, int]] = [
         (pattern.resource_type, pattern.name, MATCH if matching else pattern.pattern_type)
         for pattern in _patterns(typed)
-    ] or [(ANY, None, ANY)]
+    ] or [(ANY, None, PatternType.PREFIXED if typed["prefixed"] else ANY)]
     named = bool(typed["operations"])
     says: list[tuple[str | None, int, int]] = [
         (acl.principal, acl.operation if named else ANY, acl.permission) for acl in _entries(typed)

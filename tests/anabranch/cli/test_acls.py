@@ -53,6 +53,20 @@ async def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
         assert output == "User:* may not write topic orders\nUser:* may not write group g\n"
 
 
+async def test_prefixed_alone_means_entries_with_prefixes(tmp_path: Path) -> None:
+    async with Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster:
+        admin = config(tmp_path / "admin", "PLAIN", PLAIN_MODULE, "admin", "a")
+
+        async def acls(*words: str) -> str:
+            return (await run_command(cluster, "acls", *words, "--command-config", admin))[1]
+
+        for words in (("--topic", "log-", "--prefixed"), ("--topic", "orders")):
+            await acls("add", "--allow", "User:bob", "--operation", "read", *words)
+        assert await acls("list", "--prefixed") == "User:bob may read topic log-*\n"
+        assert await acls("remove", "--allow", "User:bob", "--prefixed") == "removed: User:bob may read topic log-*\n"
+        assert await acls("list") == "User:bob may read topic orders\n"
+
+
 async def test_without_authorizer_commands_fail() -> None:
     async with Cluster(1) as cluster:
         status, output = await run_command(cluster, "acls", "list")
@@ -67,6 +81,7 @@ async def test_without_authorizer_commands_fail() -> None:
         (["add", "--topic", "t"], "no principal: write --allow User:NAME or --deny User:NAME"),
         (["add", "--topic", "t", "--allow", "alice"], "alice is not a principal: write User:alice"),
         (["remove"], "no filter: write at least one of"),
+        (["remove", "--prefixed"], "no filter: write at least one of"),
     ],
 )
 def test_incomplete_acl_is_refused(words: list[str], message: str) -> None:
