@@ -80,7 +80,7 @@ def add(control: ControlClient, **typed: Any) -> None:
 
 
 def _edit(typed: str) -> tuple[str, Any]:
-    path, found, content = typed.rpartition("=")
+    path, found, content = typed.partition("=")
     if not found:
         raise click.UsageError(f"--edit takes PATH=VALUE, such as controller_id=7, not {typed!r}")
     try:

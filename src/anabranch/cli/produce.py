@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -100,7 +100,9 @@ def command(
     """
     from anabranch.inspect.record_text import LineRecord, parse_json, split_line
 
-    _check_options(as_json=as_json, separator=separator, null=null, values=values)
+    _check_options(as_json=as_json, separator=separator)
+    if null:
+        _check_null({"VALUES": values, "--json": as_json, "--separator": separator, "--skip-bad": skip_bad})
     shared = tuple(_header(one) for one in headers)
     schemas = {"key": key_schema, "value": value_schema}
     encoders = serializers(registry, topic, parse_serdes(serdes, registry), schemas)
@@ -142,11 +144,14 @@ def command(
     stored.judge()
 
 
-def _check_options(*, as_json: bool, separator: str | None, null: bool, values: tuple[str, ...]) -> None:
+def _check_options(*, as_json: bool, separator: str | None) -> None:
     if as_json and separator:
         raise click.UsageError("--json and --separator are mutually exclusive")
-    if null and values:
-        raise click.UsageError("--null takes no values")
+
+
+def _check_null(about_lines: Mapping[str, object]) -> None:
+    if given := [option for option, typed in about_lines.items() if typed]:
+        raise click.UsageError(f"--null sends one record, and reads no lines: leave out {', '.join(given)}")
 
 
 def _common_key(key: str | None, encode: Callable[[bytes | None], bytes | None]) -> bytes | None:

@@ -29,7 +29,7 @@ def test_rules_are_added_listed_and_removed(faults, url: str, anabranch: Command
     words = "--api Produce --topic orders --partition 1 --error NOT_LEADER_OR_FOLLOWER --times 2"
     assert faults("add", *words.split()) == "rule-1\n"
     assert faults("add", "--name", "slow", "--api", "CreateTopics", "--delay-ms", "1", "--delay-ms", "2") == "slow\n"
-    edit = ["--edit", "controller_id=7", "--edit", "topics[*].name=a b"]
+    edit = ["--edit", "controller_id=7", "--edit", "topics[*].name=a = b"]
     assert faults("add", "--api", "Metadata", *edit, "--after", "9") == "rule-2\n"
     rows = json.loads(faults("list", "--json"))
     assert [one["name"] for one in rows] == ["rule-1", "slow", "rule-2"]
@@ -38,7 +38,7 @@ def test_rules_are_added_listed_and_removed(faults, url: str, anabranch: Command
         "error": "NOT_LEADER_OR_FOLLOWER",
     }  # fmt: skip
     assert rows[1]["rule"]["delay_ms"] == [1.0, 2.0]
-    assert rows[2]["rule"]["edit"] == {"controller_id": 7, "topics[*].name": "a b"}
+    assert rows[2]["rule"]["edit"] == {"controller_id": 7, "topics[*].name": "a = b"}
     lines = faults("list").splitlines()
     said = "api=Produce topic=orders partition=1 times=2 error=NOT_LEADER_OR_FOLLOWER"
     assert " ".join(lines[0].split()) == f"rule-1 0 of 0 hit: {said}"

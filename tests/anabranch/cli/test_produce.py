@@ -103,7 +103,8 @@ def test_refused_record_is_counted(servers: str, anabranch: Command) -> None:
 def test_contradictory_options_are_refused(anabranch: Command) -> None:
     for words, reason in [
         (("--json", "--separator", ":"), "--json and --separator are mutually exclusive"),
-        (("--null", "value"), "--null takes no values"),
+        (("--null", "value"), "--null sends one record, and reads no lines: leave out VALUES"),
+        (("--null", "--json", "--skip-bad"), "leave out --json, --skip-bad"),
         (("--header", "h"), "NAME=VALUE"),
         (("--acks", "2"), "'2' is not one of"),
     ]:
