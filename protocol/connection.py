@@ -339,7 +339,10 @@ def decode_response(frame: bytes, api: Api, version: int) -> Any:
 
 def encode_response(request: DecodedRequest, response: Any) -> list[Buffer]:
     """Encode the frame of a response, in pieces."""
-    body = codec.encode_chunks(response, request.version)
+    version = request.version
+    if request.api.key == API_VERSIONS and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        version = 0  # of all versions, a client of any release can read this one (KIP-511)
+    body = codec.encode_chunks(response, version)
     length = sum(map(len, body))
     if request.api.response_header_version(request.version):
         head = _pack_flexible_response_head(length + 5, request.correlation_id)

@@ -124,6 +124,18 @@ def test_client_with_unsupported_version_decodes_the_answer() -> None:
     assert request is not None and request.version == 2
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_that_is_refused_by_its_handler_is_answered_in_v0(version: int) -> None:
+    client, server = ClientConnection("me"), ServerConnection({18: (0, 4)})
+    send(client, server, ApiVersionsRequest(client_software_name="a", client_software_version="1"), version)
+    assert server.next_request() is not None
+    refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+    answer = b"".join(server.answer(refused))
+    assert answer[8:] == codec.encode(refused, 0)
+    [(_, response)] = client.receive(answer)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
 HOSTILE = [
     (b"", "shorter than its header"),
     (b"\0\1\0\0\0\0\0", "shorter than its header"),

@@ -115,6 +115,14 @@ async def test_impossible_rule_is_refused() -> None:
         assert made.faults.add(Rule(silence=True)).rule.name == "rule-4"
 
 
+async def test_client_falls_back_to_the_oldest_version_when_a_rule_refuses_the_newer_ones() -> None:
+    async with cluster() as made:
+        with made.faults(api="ApiVersions", versions="1-", error="UNSUPPORTED_VERSION") as rule:
+            async with connected(made) as connection:
+                assert await groups(connection) == 0
+            assert rule.hits == 1
+
+
 async def test_request_is_held_until_released() -> None:
     async with cluster() as made, connected(made) as connection:
         rule = made.faults.add(api="ListGroups", hold=True)
