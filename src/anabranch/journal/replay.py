@@ -12,6 +12,7 @@ retried if they succeeded in the recording.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -123,7 +124,14 @@ class Replay:
                 await connection.close()
 
     async def _find_brokers(self) -> None:
-        host, port = self._servers[0]
+        """Ask the first server that answers. Raises the last one's error if none does."""
+        *first, last = self._servers
+        for host, port in first:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                return await self._find_brokers_of(host, port)
+        await self._find_brokers_of(*last)
+
+    async def _find_brokers_of(self, host: str, port: int) -> None:
         connection = await Connection.open(host, port, client_id="anabranch-replay", security=self._security)
         try:
             answer = await connection.call(MetadataRequest(topics=[]))
@@ -140,7 +148,10 @@ class Replay:
         if request.body is None or request.api.key in LOGINS:
             return _left_out(recorded, request, "logins are not replayed" if request.body else "unknown version")
         message = self._counterparts.translate(request.body)
-        sent = _Sent(recorded, request, message)
+        try:
+            sent = _Sent(recorded, request, message)
+        except DecodeError as error:
+            return _left_out(recorded, request, f"its recorded response cannot be decoded: {error.reason}")
         if (codes := _errors(sent.then)) and codes <= NOT_YET:
             return _left_out(recorded, request, "the client retried it")
         try:
