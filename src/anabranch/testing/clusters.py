@@ -147,13 +147,23 @@ class Clusters:
 
 
 def _answer(process: subprocess.Popen[str], order: dict[str, Any]) -> dict[str, Any]:
-    """Have a process execute a command. CannotStart if it fails, or if the process ends."""
+    """Have a process execute a command. CannotStart if it fails, or if the process ends.
+
+    A process whose answer is not awaited, as a timeout of the test has interrupted the wait, is killed: the next
+    command would get that answer.
+    """
     assert process.stdin is not None and process.stdout is not None
     line = ""
-    with contextlib.suppress(BrokenPipeError):
+    try:
         process.stdin.write(json.dumps(order) + "\n")
         process.stdin.flush()
         line = process.stdout.readline()
+    except BrokenPipeError:
+        pass
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     if not line:
         raise CannotStart(
             f"the process of the clusters has ended, {_why(process.wait())}; the next cluster starts a new one"

@@ -61,6 +61,28 @@ def test_failed_start_is_reported_and_next_start_succeeds() -> None:
             assert produce(one) == 0
 
 
+def test_interrupted_start_does_not_give_its_cluster_to_the_next_test() -> None:
+    """As a timeout of pytest-timeout does, which raises an exception wherever the test is."""
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt() -> str:
+        raise Interrupted
+
+    with Clusters() as clusters:
+        with clusters.running():
+            pass
+        assert clusters._process is not None and clusters._process.stdout is not None
+        stdout: Any = clusters._process.stdout
+        stdout.readline = interrupt
+        with pytest.raises(Interrupted), clusters.running():
+            pass
+        del stdout.readline
+        with clusters.running(brokers=2) as two:
+            assert two.bootstrap_servers.count(":") == 2
+
+
 def test_killed_process_is_reported_and_replaced() -> None:
     with Clusters() as clusters:
         with (
