@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, NotRequired, TypedDict
 
 from anabranch.clients.group_admin import SHARE, commit_each
 from anabranch.clients.group_kinds import describe_any_group
 from anabranch.control.actions import ActionRefused
-from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.controlled_cluster import ControlledCluster, time_of_day
 from anabranch.control.route import ControlRequest, Route
 from anabranch.inspect.offset_reset import TARGETS, new_offsets, parse_target
 from anabranch.protocol.apis.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
@@ -127,7 +126,7 @@ async def reset_group_offsets(on: ControlledCluster, request: ControlRequest) ->
     topic, partition, to = body.get("topic"), body.get("partition"), body.get("to")
     if not isinstance(topic, str) or not isinstance(to, str):
         raise ValueError('a reset is {"topic": "orders", "to": "earliest", "dry_run": true}')
-    target = parse_target(to, now=datetime.now(UTC))
+    target = parse_target(to, now=await time_of_day(on))
     async with on.admin() as admin:
         members = await _members(admin, group)
         if members and not body.get("dry_run"):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from anabranch.clients.admin import Admin
+from anabranch.clients.clock import time_of_day_clock
 from anabranch.clients.producer.producer import Producer
 
 if TYPE_CHECKING:
@@ -54,6 +56,15 @@ class Controllable(Protocol):
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the controlled object's context."""
+
+
+async def time_of_day(on: Controllable) -> datetime:
+    """The time of day in a controlled cluster: its clock may be ahead of this machine's."""
+
+    async def read_ms() -> int:
+        return time_of_day_clock()()
+
+    return datetime.fromtimestamp(await on.run(read_ms()) / 1000, UTC)
 
 
 @runtime_checkable

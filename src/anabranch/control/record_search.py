@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, NotRequired, Protocol, TypedDict
 
 from anabranch.control.actions import ActionRefused, UnknownNode
-from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.controlled_cluster import ControlledCluster, time_of_day
 from anabranch.control.route import ControlRequest, Route
 from anabranch.control.topic_routes import (
     DIGITS_MAX,
@@ -189,18 +189,22 @@ async def search_records(on: ControlledCluster, request: ControlRequest) -> Foun
     async def open_log(index: int) -> ReadableLog:
         return LeaderLog(leader_of(on, topic, index))
 
-    return await search(request.query, topic.partitions, open_log)
+    return await search(request.query, topic.partitions, open_log, now=await time_of_day(on))
 
 
 async def search(
-    query: Mapping[str, str], partitions: Collection[int], open_log: Callable[[int], Awaitable[ReadableLog]]
+    query: Mapping[str, str],
+    partitions: Collection[int],
+    open_log: Callable[[int], Awaitable[ReadableLog]],
+    *,
+    now: datetime,
 ) -> FoundRecordsRow:
-    """Find records in these partitions, newest first.
+    """Find records in these partitions, newest first; `now` is the time of day in the cluster.
 
     `open_log` raises UnknownNode for a partition that does not exist, and ActionRefused for one without a leader.
     """
     limit = max(1, min(number_of(query, "limit", 50), RECORDS_MAX))
-    conditions = _filter(query)
+    conditions = _filter(query, now)
     before = _cursor(query.get("before", ""))
     scans: dict[int, PartitionScan] = {}
     leaderless = []
@@ -235,23 +239,23 @@ async def search(
     }
 
 
-def _filter(query: Mapping[str, str]) -> RecordFilter:
+def _filter(query: Mapping[str, str], now: datetime) -> RecordFilter:
     key, value = query.get("key"), query.get("value")
     return RecordFilter(
         key=key.encode(errors="replace") if key else None,
         value=value.encode(errors="replace") if value else None,
         header=query.get("header") or None,
         offset=number_of(query, "offset") if query.get("offset") else None,
-        from_ms=_time_ms(query, "from"),
-        to_ms=_time_ms(query, "to"),
+        from_ms=_time_ms(query, "from", now),
+        to_ms=_time_ms(query, "to", now),
     )
 
 
-def _time_ms(query: Mapping[str, str], word: str) -> int | None:
+def _time_ms(query: Mapping[str, str], word: str, now: datetime) -> int | None:
     said = query.get(word)
     if not said:
         return None
-    found = parse_position(said, now=datetime.now(UTC))
+    found = parse_position(said, now=now)
     if not isinstance(found, datetime):
         raise ValueError(f"{word} is a time such as 2026-11-23T10:00, or 15m, 2h, 1d ago, not {said[:80]!r}")
     return int(found.timestamp() * 1000)

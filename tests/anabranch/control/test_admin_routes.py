@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
+import pytest
+
 import anabranch
-from anabranch import Admin, Consumer
-from anabranch.control.admin_routes import OffsetsBody, get_acls, get_quotas, get_users
+from anabranch import Admin, Consumer, Producer
+from anabranch.clock.cluster_clock import ClusterClock
+from anabranch.cluster.in_process import Cluster
+from anabranch.control.actions import Actions
+from anabranch.control.admin_routes import OffsetsBody, get_acls, get_quotas, get_users, reset_group_offsets
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.events import Events
+from anabranch.control.record_search import search_records
 from anabranch.control.route import ControlRequest
 from anabranch.inspect.offset_reset import TARGETS, parse_target
 from anabranch.protocol.acls import Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from anabranch.protocol.apis.describe_client_quotas import EntityData
-from tests.anabranch.control.conftest import controlled
+from tests.anabranch.control.conftest import controlled, with_topic
 from tests.anabranch.control.test_server import served, status
 from tests.broker.handlers.authorizing import ADMIN, LISTENER, PROPERTIES
 
@@ -79,6 +88,24 @@ async def test_group_offset_reset_is_previewed_then_executed() -> None:
             assert (code, len(found["members"])) == (200, 1)
         for body in ({"topic": "t"}, said | {"to": "lastest"}, said | {"topic": "nowhere"}, said | {"partition": 9}):
             assert (await status(session, "POST", path, json=body))[0] == 400, body
+
+
+@pytest.mark.asyncio(loop_factories=["clock"])
+async def test_times_ago_are_counted_from_the_time_of_the_cluster() -> None:
+    cluster, clock, events = Cluster(1, seed=1), ClusterClock.new(), Events()
+    assert clock is not None
+    async with clock.running(cluster), asyncio.timeout(60):
+        on = ControlledCluster(cluster, Actions(cluster, events), events, clock=clock)
+        await with_topic(on, "t", 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"before", timestamp_ms=clock.day_ms())
+            await clock.advance(2 * 3600)
+            await producer.send_and_wait("t", b"after", timestamp_ms=clock.day_ms())
+        said = {"topic": "t", "to": "1h", "dry_run": True}
+        found = await reset_group_offsets(on, ControlRequest({"group": "g"}, {}, said))
+        assert [one["after"] for one in found["offsets"]] == [1]
+        records = (await search_records(on, ControlRequest({"topic": "t"}, {"from": "1h"}, {})))["records"]
+        assert [one["value"] for one in records] == ["after"]
 
 
 async def test_acls_users_and_quotas_are_listed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCOMMITTED, find_offsets
@@ -60,7 +61,7 @@ async def search_topic(admin: Admin, topic: Topic, query: Mapping[str, str]) -> 
         place = TopicPartition(topic.name, index)
         return FetchedLog(admin, topic, index, *[await _bound(admin, place, at) for at in (EARLIEST, LATEST)])
 
-    return await search(query, topic.partitions, open_log)
+    return await search(query, topic.partitions, open_log, now=datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
