@@ -12,11 +12,12 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import check_peers_resolve, warn_while_unreachable
 from anabranch.clients.clock import time_of_day_clock
+from anabranch.clock.cluster_clock import CLOCK
 from anabranch.cluster.broker_processes import BrokerProcesses
 from anabranch.cluster.cluster_settings import ClusterSettings
 from anabranch.cluster.in_process_data import InProcessData
@@ -27,9 +28,12 @@ from anabranch.runtime.startable import Startable
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage
     from anabranch.clients.security import Security
+    from anabranch.clock.cluster_clock import ClusterClock
     from anabranch.faults.fault_actions import FaultActions
     from anabranch.faults.faults import Faults
     from anabranch.state.snapshot import Snapshot
+
+T = TypeVar("T")
 
 READY_TIMEOUT_MS: Final = 60000
 
@@ -104,6 +108,8 @@ class Cluster(Startable):
         self._faults: Faults | None = None
         self._fault_actions: FaultActions | None = None
         self._processes = BrokerProcesses()
+        self._clock: ClusterClock | None = None
+        """The clock on which it was started."""
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
         self._rng = random.Random(seed)
@@ -179,9 +185,14 @@ class Cluster(Startable):
             from anabranch.faults.faults import Faults
 
             self._fault_actions = FaultActions(self)
-            self._faults = Faults(self.node_ids, self._fault_actions, tuple(self.listeners))
+            names = tuple(self.listeners)
+            self._faults = Faults(self.node_ids, self._fault_actions, names, in_time=self._in_time)
             self.on_node(self._faults.watch)
         return self._faults
+
+    def _in_time(self, work: Callable[[], T]) -> T:
+        """Call a function on the clock of the cluster, if it has one, wherever the caller is."""
+        return work() if self._clock is None else self._clock.context.copy().run(work)
 
     def _on_step(self, node_id: int, step: str) -> None:
         if self._faults:
@@ -217,6 +228,7 @@ class Cluster(Startable):
             OSError: A port is taken, or the data directory cannot be written.
             ConfigError: Brokers cannot reach each other by the advertised host.
         """
+        self._clock = self._clock or CLOCK.get()
         await check_peers_resolve(self._settings.first)
         starting = [node_id for node_id in self.node_ids if node_id not in self._data.down]
         for node_id in starting:

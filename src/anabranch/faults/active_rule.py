@@ -7,7 +7,7 @@ import functools
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, Protocol, TypedDict, Union, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, Union, cast
 
 from anabranch.clock.spans import parse_seconds
 from anabranch.faults.matching import Matcher
@@ -72,6 +72,21 @@ Decide = Callable[["ActiveRule", "RequestView"], Awaitable[Decision]]
 """Decides whether a rule hits a request, where the requests of several nodes are counted together."""
 
 
+T = TypeVar("T")
+
+
+class InTime(Protocol):
+    """Calls a function in the time of a cluster, which may have a clock of its own."""
+
+    def __call__(self, work: Callable[[], T]) -> T:
+        """Return what the function returns."""
+
+
+def call_here(work: Callable[[], T]) -> T:
+    """Call a function in the time of the caller."""
+    return work()
+
+
 class RuleNeverHit(AssertionError):
     """A rule was never hit, so the test did not exercise its fault."""
 
@@ -86,10 +101,12 @@ class ActiveRule:
         at_work: Callable[[str], bool] = lambda _: False,
         actions: FaultActions | None = None,
         decide: Decide | None = None,
+        in_time: InTime = call_here,
     ) -> None:
         """`on_hit` is called for each hit; `at_work` tells whether a named rule is active; `actions` act on brokers.
 
         With `decide` the rule's counts apply to the requests of several nodes, and this node does not evaluate them.
+        `in_time` calls a function in the time of the cluster.
         """
         self.rule = rule
         self.matcher = Matcher(rule)
@@ -101,6 +118,7 @@ class ActiveRule:
         """The number of requests that wait for `release`."""
         self.removed = False
         self.decide = decide
+        self._in_time = in_time
         self._spent_elsewhere = False
         self._actions = actions
         self._acted_on: dict[int, None] = {}
@@ -135,13 +153,16 @@ class ActiveRule:
     def activate(self) -> None:
         """Start the rule's time, when the first broker follows it."""
         if self._ends_s is None and self.rule.until:
-            loop = asyncio.get_running_loop()
-            self._ends_s = loop.time() + parse_seconds(self.rule.until)
-            if self.rule.stale_metadata:
-                self._ending = loop.call_at(self._ends_s, self._run_postponed)
+            self._in_time(self._start_time)
+
+    def _start_time(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ends_s = loop.time() + parse_seconds(self.rule.until)
+        if self.rule.stale_metadata:
+            self._ending = loop.call_at(self._ends_s, self._run_postponed)
 
     def _is_over(self) -> bool:
-        return self._ends_s is not None and asyncio.get_running_loop().time() >= self._ends_s
+        return self._ends_s is not None and self._in_time(asyncio.get_running_loop().time) >= self._ends_s
 
     def hit(self, what: Hit) -> bool:
         """Count a matching request, step or write; returns whether it is hit."""

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
-from anabranch.faults.active_rule import ActiveRule, Decide, FaultActions, Hit, RuleNeverHit
+from anabranch.faults.active_rule import ActiveRule, Decide, FaultActions, Hit, InTime, RuleNeverHit, call_here
 from anabranch.faults.disks import fail_writes
 from anabranch.faults.dispatcher import FaultInjectingDispatcher
 from anabranch.faults.matching import NodeContext
@@ -58,12 +58,17 @@ class Faults:
         actions: FaultActions | None = None,
         listeners: Collection[str] = (),
         refuse: Callable[[Rule], None] = lambda rule: None,
+        in_time: InTime = call_here,
     ) -> None:
-        """`actions` act on brokers; `listeners` their listener names; `refuse` may raise InvalidRule, too."""
+        """`actions` act on brokers; `listeners` their listener names; `refuse` may raise InvalidRule, too.
+
+        `in_time` calls a function in the time of the cluster.
+        """
         self._node_ids = node_ids
         self._listener_names = listeners
         self._actions = actions
         self._refuse = refuse
+        self._in_time = in_time
         self._nodes: dict[int, tuple[Served, NodeContext]] = {}
         self._ours: dict[int, Node] = {}
         """The nodes, if this process runs the cluster (no proxy)."""
@@ -105,7 +110,8 @@ class Faults:
                 self._actions.check_can_freeze()
             except RuntimeError as error:
                 raise InvalidRule(str(error)) from None
-        armed = self._rules[rule.name] = ActiveRule(rule, self._was_hit, self._at_work, self._actions, decide)
+        armed = ActiveRule(rule, self._was_hit, self._at_work, self._actions, decide, self._in_time)
+        self._rules[rule.name] = armed
         self._update_nodes()
         return armed
 

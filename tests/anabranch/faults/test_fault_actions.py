@@ -257,3 +257,20 @@ async def test_broker_that_a_rule_ends_can_be_started_at_once(what: Literal["kil
         await until(lambda: 2 not in cluster.nodes)
         await clock.run(cluster.start_broker(2))
         assert sorted(cluster.nodes) == [1, 2]
+
+
+async def ask(cluster: Cluster) -> None:
+    connection = await Connection.open(*cluster.address(1), client_id="app")
+    await connection.call(MetadataRequest(topics=[]))
+    await connection.close()
+
+
+async def test_rule_that_is_made_outside_of_the_clusters_time_ends_by_its_clock() -> None:
+    async with running(1) as (cluster, clock):
+        await clock.advance(3600)
+        rule = cluster.faults.add(api="Metadata", throttle_ms=1, until="30s")
+        await ask(cluster)
+        assert (rule.hits, rule.spent) == (1, False)
+        await clock.advance(31)
+        await ask(cluster)
+        assert (rule.hits, rule.spent) == (1, True)
