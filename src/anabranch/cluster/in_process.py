@@ -109,7 +109,7 @@ class Cluster(Startable):
         self._fault_actions: FaultActions | None = None
         self._processes = BrokerProcesses()
         self._clock: ClusterClock | None = None
-        """The clock on which it was started."""
+        """The clock on which it was started: brokers that start later have it, too."""
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
         self._rng = random.Random(seed)
@@ -228,7 +228,7 @@ class Cluster(Startable):
             OSError: A port is taken, or the data directory cannot be written.
             ConfigError: Brokers cannot reach each other by the advertised host.
         """
-        self._clock = self._clock or CLOCK.get()
+        self._clock = CLOCK.get() or self._clock
         await check_peers_resolve(self._settings.first)
         starting = [node_id for node_id in self.node_ids if node_id not in self._data.down]
         for node_id in starting:
@@ -247,6 +247,7 @@ class Cluster(Startable):
         if self._faults is not None:
             self._faults.clear()
         self._data.close()
+        self._clock = None
 
     async def _stop_nodes(self) -> None:
         if self._fault_actions is not None:
@@ -425,6 +426,9 @@ class Cluster(Startable):
         return node_id in self.nodes and self._processes.is_frozen(self.nodes[node_id])
 
     async def _start(self, node_id: int) -> None:
+        if self._clock is not None and CLOCK.get() is not self._clock:
+            await self._clock.run(self._start(node_id))
+            return
         settings = self._settings[node_id]
         node = Node(
             settings,

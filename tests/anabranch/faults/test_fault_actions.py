@@ -274,3 +274,18 @@ async def test_rule_that_is_made_outside_of_the_clusters_time_ends_by_its_clock(
         await clock.advance(31)
         await ask(cluster)
         assert (rule.hits, rule.spent) == (1, True)
+
+
+@pytest.mark.parametrize("how", ["start_broker", "reset"])
+async def test_broker_that_is_started_outside_of_the_clusters_time_has_its_clock(how: str) -> None:
+    async with running(2) as (cluster, clock):
+        await clock.advance(3600)
+        if how == "reset":
+            await cluster.reset()
+        else:
+            await cluster.crash_broker(2)
+            await cluster.start_broker(2)
+        assert abs(cluster.nodes[2].services.clock_ms() - clock.day_ms()) < 60_000
+        cluster.freeze_broker(2)
+        assert cluster.is_frozen(2)
+        cluster.thaw_broker(2)
