@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import socket
@@ -35,14 +36,21 @@ def free_ports(host: str, count: int) -> list[int]:
     """Find `count` ports that are free now and that no outgoing connection will use.
 
     The port of a stopped node must still be free when it restarts. The system takes the ports of outgoing connections
-    from a range above these.
+    from a range above these. OSError if this machine does not have the host's address, or too few ports are free.
     """
     found: list[int] = []
     with contextlib.ExitStack() as stack:
-        while len(found) < count:
-            port = FIRST_PORT + next(_candidates) % PORTS
+        for candidate in itertools.islice(_candidates, PORTS):
+            port = FIRST_PORT + candidate % PORTS
             one = stack.enter_context(socket.socket(family_of(host)))
-            with contextlib.suppress(OSError):
+            try:
                 one.bind((host, port))
+            except OSError as error:
+                one.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
                 found.append(port)
-    return found
+                if len(found) == count:
+                    return found
+    raise OSError(errno.EADDRINUSE, f"fewer than {count} ports of {host} are free from {FIRST_PORT} on")

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from anabranch import Consumer, Producer
+from anabranch.cli.start_errors import cannot_start
 from anabranch.cluster.in_process import Cluster
 from anabranch.cluster.node_process import NodeProcess
 from anabranch.cluster.zookeeper import LocalZooKeeper, is_free, why_unavailable
@@ -27,6 +28,7 @@ from anabranch.control.endpoint import make_control_endpoint
 from anabranch.protocol.host_port import format_host_port
 from anabranch.proxy.proxy import Proxy
 from anabranch.proxy.settings import ProxySettings
+from anabranch.runtime import sockets
 from anabranch.runtime.sockets import family_of, free_ports
 
 PATIENCE_S = 60
@@ -82,6 +84,22 @@ def fetch(url: str) -> str:
 def test_host_with_an_ipv4_address_is_bound_as_ipv4() -> None:
     assert family_of("127.0.0.1") == family_of("localhost") == family_of("no.such.invalid") == socket.AF_INET
     assert family_of("::1") == socket.AF_INET6
+
+
+def test_ports_of_an_address_that_this_machine_does_not_have_are_refused() -> None:
+    with pytest.raises(OSError, match="assign requested address") as refused:
+        free_ports("192.0.2.1", 1)  # an address for documentation
+    assert "listen on one of its own" in cannot_start(refused.value)
+    with pytest.raises(socket.gaierror):
+        free_ports("no.such.invalid", 1)
+
+
+def test_search_for_free_ports_ends_when_all_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(sockets, "FIRST_PORT", taken.getsockname()[1])
+        monkeypatch.setattr(sockets, "PORTS", 1)
+        with pytest.raises(OSError, match=r"fewer than 1 ports of 127\.0\.0\.1 are free"):
+            free_ports("127.0.0.1", 1)
 
 
 @ipv6
