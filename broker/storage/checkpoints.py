@@ -8,7 +8,8 @@
     .kafka_cleanshutdown                  exists only between a clean shutdown and the next start
 
 Each file is replaced as a whole and flushed, only if it changes. A damaged file does not prevent the start: its offsets
-are recomputed, which costs time. Source: Kafka's `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
+are recomputed, which costs time. The file of recovery points exists before the first log does, so a log that it does
+not list was never flushed, and never compacted. Source: Kafka's `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class OffsetCheckpoint:
         self._changed = False
         self.offsets: Offsets = {}
         """Read-only; `put` and `drop` change them."""
+        self.is_on_disk = False
+        """Whether a valid file exists."""
 
     def read(self) -> None:
         """Read the file, if it exists."""
@@ -52,6 +55,8 @@ class OffsetCheckpoint:
         except ValueError as reason:
             self._changed = True
             log.warning("%s is damaged, its offsets start empty: %s", self._name, reason)
+        else:
+            self.is_on_disk = True
 
     def put(self, key: tuple[str, int], offset: int) -> None:
         """Set the offset of a partition."""
@@ -69,6 +74,13 @@ class OffsetCheckpoint:
         if self._changed:
             self._files.write_file(self._name, encode_checkpoint(self.offsets), flushed=True)
             self._changed = False
+            self.is_on_disk = True
+
+    def create(self) -> None:
+        """Write the file, if no valid one exists. Raises OSError."""
+        if not self.is_on_disk:
+            self._changed = True
+            self.write()
 
 
 def encode_checkpoint(offsets: Offsets) -> bytes:

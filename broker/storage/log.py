@@ -126,6 +126,7 @@ class PartitionLog:
         *,
         log_start_offset: int = 0,
         recovery_point: int = 0,
+        recovery_point_lost: bool = False,
         cleaned_to: int = 0,
         clean: bool = False,
     ) -> PartitionLog:
@@ -133,7 +134,7 @@ class PartitionLog:
 
         `log_start_offset` is the checkpointed start; the log starts later if its first segment does. The last process
         has flushed the log up to `recovery_point`, compacted it up to `cleaned_to`, and was shut down with `close` if
-        `clean` is true.
+        `clean` is true. `recovery_point_lost`: the log may have been flushed and compacted further than these say.
         """
         files.make_directory(directory)
         loaded = load_log(
@@ -143,6 +144,7 @@ class PartitionLog:
             now_ms,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
+            recovery_point_lost=recovery_point_lost,
             cleaned_to=cleaned_to,
             clean=clean,
         )

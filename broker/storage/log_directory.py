@@ -80,6 +80,13 @@ class LogDirectory:
                 self._remove(name)
             elif name.rpartition("-")[2].isdecimal() or name.endswith(FUTURE_SUFFIX):
                 self.log_count += 1
+                self._note_recovery_point(name)
+
+    def _note_recovery_point(self, name: str) -> None:
+        """Record 0 for a log if the checkpoint of recovery points is lost: only other logs were never compacted."""
+        topic, _, index = name.rpartition("-")
+        if not self.recovery_points.is_on_disk and index.isdecimal():
+            self.recovery_points.put((topic, int(index)), 0)
 
     def holds(self, key: Key) -> bool:
         """Check whether this directory has the log of a partition."""
@@ -125,6 +132,7 @@ class LogDirectory:
             now_ms,
             log_start_offset=self.log_starts.offsets.get(key, 0),
             recovery_point=self.recovery_points.offsets.get(key, 0),
+            recovery_point_lost=self.recovery_points.offsets.get(key) == 0,
             cleaned_to=self.cleaned.offsets.get(key, 0),
             clean=self.clean,
         )
@@ -163,7 +171,7 @@ class LogDirectory:
         """Write a log's recovery point and start at once when they become lower: the old value has become wrong."""
 
         def distrust() -> None:
-            self.recovery_points.put(key, opened.recovery_point)
+            self._take_recovery_point(key, opened)
             if opened.log_start_offset < self.log_starts.offsets.get(key, 0):
                 self.log_starts.put(key, opened.log_start_offset)
             try:
@@ -183,11 +191,12 @@ class LogDirectory:
     def settle(self) -> None:
         """Flush removals before a new log is written: a crash must not find a former log's files or offsets with it.
 
-        Raises OSError.
+        And create the file of recovery points, which tells that the new log was not compacted. Raises OSError.
         """
         self.flush_names()
         if self._forgotten:
             self.write_checkpoints()
+        self.recovery_points.create()
 
     def write_checkpoints(self) -> None:
         """Write the checkpoints that have changed. Raises OSError."""
@@ -230,8 +239,7 @@ class LogDirectory:
         for key, opened in logs:
             if opened.log_start_offset > 0:
                 self.log_starts.put(key, opened.log_start_offset)
-            if opened.recovery_point > 0 or key in self.recovery_points.offsets:
-                self.recovery_points.put(key, opened.recovery_point)
+            self._take_recovery_point(key, opened)
             if opened.cleaned_to > 0 or key in self.cleaned.offsets:
                 self.cleaned.put(key, opened.cleaned_to)
             if opened.durability.reached > 0:
@@ -239,6 +247,12 @@ class LogDirectory:
             else:
                 self.lost_ends.drop(key)
         self.write_checkpoints()
+
+    def _take_recovery_point(self, key: Key, opened: PartitionLog) -> None:
+        if opened.recovery_point > 0:
+            self.recovery_points.put(key, opened.recovery_point)
+        elif self.recovery_points.offsets.get(key, 0) > 0:
+            self.recovery_points.drop(key)  # all that was compacted is gone
 
     def mark_clean(self) -> None:
         """Write the clean shutdown file: every log was flushed and closed."""

@@ -66,6 +66,7 @@ def load_log(
     *,
     log_start_offset: int,
     recovery_point: int,
+    recovery_point_lost: bool = False,
     cleaned_to: int = 0,
     clean: bool,
 ) -> LoadedLog:
@@ -75,12 +76,10 @@ def load_log(
     bases = _bases_and_strays(files, directory)
     trusted = loader.load_trusted(bases, recovery_point, clean)
     loader.restore_producers()
-    contiguous_from = max(recovery_point, cleaned_to)
-    loader.scan(
-        bases[trusted:],
-        INT64_MAX if settings.compacts and not contiguous_from else contiguous_from,
-        recovery_point,
-    )
+    contiguous_from = recovery_point  # compaction begins when its recovery point is on the disk
+    if recovery_point_lost:
+        contiguous_from = INT64_MAX if settings.compacts and not cleaned_to else cleaned_to
+    loader.scan(bases[trusted:], contiguous_from, recovery_point)
     return loader.finish(
         log_start_offset,
         recovery_point,

@@ -339,7 +339,7 @@ def test_deletion_of_a_log_abandons_its_compaction() -> None:
     assert logs.clean_step(lambda key: 20)
     logs.delete("t", 0)
     assert not logs.clean_step(lambda key: 20)
-    assert files.names("") == []
+    assert files.names("") == ["recovery-point-offset-checkpoint"]
 
 
 def test_log_that_is_made_again_does_not_begin_where_the_former_one_began() -> None:
@@ -377,6 +377,54 @@ def test_of_two_logs_the_one_with_the_newest_segment_is_used(longer: int) -> Non
     logs = LogManager(by_path, BrokerSettings(), lambda _: TopicConfig(), lambda: 0)
     logs.load_checkpoints()
     assert logs.open("t", 0, TOPIC_ID).log_end_offset == 30
+
+
+def lose_second_segment(files: Files, log: PartitionLog) -> int:
+    lost = list(log.segments)[1].base_offset
+    for suffix in ("log", "index", "timeindex", "txnindex"):
+        files.write_file(f"t-0/{lost:020d}.{suffix}", b"")
+    return lost
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_lost_segment_of_a_compacted_log_that_was_never_flushed_ends_the_log(emptied: bool) -> None:
+    files = MemoryFiles()
+    config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
+    logs = manager(files, config)
+    log = logs.open("t", 0, TOPIC_ID)
+    if emptied:
+        fill(log, 9)
+        log.flush()
+        logs.checkpoint([])
+        log.truncate_fully_and_start_at(0)
+        logs.checkpoint([])
+    fill(log, 20)
+    lost = lose_second_segment(files, log)
+    again = manager(files, config).open("t", 0, TOPIC_ID)
+    assert (again.log_end_offset, again.durability.reached) == (lost, log.segments.active.base_offset)
+
+
+@pytest.mark.parametrize("content", [None, b"damaged"])
+def test_compacted_log_keeps_its_gaps_without_the_checkpoint_of_recovery_points(content: bytes | None) -> None:
+    files = MemoryFiles()
+    config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
+    logs = manager(files, config)
+    log = logs.open("t", 0, TOPIC_ID)
+    fill(log, 20)
+    while logs.clean_step(lambda _: 20):
+        pass
+    assert not next(iter(log.segments)).file.size_bytes, "a gap"
+    files.remove("recovery-point-offset-checkpoint")
+    if content is not None:
+        files.write_file("recovery-point-offset-checkpoint", content)
+    for _ in range(2):  # another log's checkpoint replaces the file before this log is flushed again
+        logs = manager(files, config)
+        fill(logs.open("other", 0, TOPIC_ID), 20)
+        while logs.flush_step():
+            pass
+        logs.checkpoint([])
+        assert b"other 0" in (files.read_file("recovery-point-offset-checkpoint") or b"")
+    assert manager(files, config).open("t", 0, TOPIC_ID).log_end_offset == 20
 
 
 def test_compaction_waits_until_later_records_are_flushed() -> None:
