@@ -1,6 +1,6 @@
 """The responses of one connection that its transport has not accepted, written in pieces as the peer reads.
 
-A transport copies what it cannot send at once. It therefore gets at most `PIECE_BYTES` beyond its high-water mark, and
+A transport copies what it cannot send at once. It therefore gets at most one piece beyond its high-water mark, and
 a response of 50 MB stays the one object that was read from the log.
 """
 
@@ -55,10 +55,9 @@ class ResponseQueue:
         """Drop all buffers."""
         self._buffers, self._first_sent_bytes, self.size_bytes = [], 0, 0
 
-    def write_piece(self, transport: asyncio.Transport) -> None:
-        """Write the next piece to the transport."""
+    def write_piece(self, transport: asyncio.Transport, room: int = PIECE_BYTES) -> None:
+        """Write the next piece, of at most `room` bytes, to the transport."""
         piece: list[Buffer] = []
-        room = PIECE_BYTES
         done = 0
         for buffer in self._buffers:
             size = len(buffer) - self._first_sent_bytes

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.broker.authorization.peer import UNKNOWN_PEER, Peer
 from anabranch.broker.network.response_queue import PIECE_BYTES
-from anabranch.broker.network.response_writer import BATCHED_RESPONSE_BYTES_MAX, ResponseWriter
+from anabranch.broker.network.response_writer import BATCHED_RESPONSE_BYTES_MAX, TLS_PIECE_BYTES, ResponseWriter
 from anabranch.broker.network.turn_writer import TurnWriter
 from anabranch.broker.quotas.response_memory import ResponseMemory
 
@@ -111,8 +111,31 @@ async def test_unread_response_is_written_in_pieces_and_held_until_it_is_read() 
     one.writer.resume()
     assert b"".join(one.transport.writes) == large + b"next"
     assert max(map(len, one.transport.writes)) == PIECE_BYTES
+    await asyncio.sleep(0)
     assert (one.transport.closed, one.held_response_bytes, one.unsent_bytes) == (True, 0, 7)
     one.response_memory.close()
+
+
+async def test_requests_wait_only_for_more_than_a_piece_of_unread_responses() -> None:
+    one = Connection()
+    one.writer.pause()
+    for size_bytes, waits in ((PIECE_BYTES - 7, False), (1, True)):
+        one.writer.add([bytes(size_bytes)])
+        one.writer.send()
+        assert one.writer.is_paused == waits
+    assert one.held_response_bytes == PIECE_BYTES + 1
+    one.writer.resume()
+    assert (one.writer.is_paused, one.held_response_bytes) == (False, 0)
+    one.response_memory.close()
+
+
+async def test_transport_with_tls_gets_short_pieces() -> None:
+    one = Connection()
+    one.transport.get_extra_info = {"sslcontext": object()}.get  # type: ignore[method-assign,assignment]
+    one.writer.use(cast(asyncio.Transport, one.transport))
+    one.writer.add([bytes(3 * TLS_PIECE_BYTES)])
+    one.writer.send()
+    assert list(map(len, one.transport.writes)) == [TLS_PIECE_BYTES] * 3
 
 
 async def test_lost_connection_drops_its_responses() -> None:

@@ -117,6 +117,25 @@ async def test_unread_responses_use_at_most_the_bound_and_one_response() -> None
         assert memory.waiting == 0
 
 
+async def test_unread_responses_count_also_if_each_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response of less than a megabyte fits into a transport's buffer: a hundred of them are a hundred megabytes."""
+    monkeypatch.setattr(f"{__name__}.RECORDS_BYTES", 500_000)
+    monkeypatch.setattr(f"{__name__}.BOUND", 2 << 20)
+    async with bounded() as server, contextlib.AsyncExitStack() as stack:
+        memory, requests = server.response_memory, 0
+        for count in range(1, 40):
+            one = await stack.enter_async_context(unread(server))
+            await until(lambda count=count: len(server.connections) == count)  # type: ignore[misc]
+            transport = server.connections[-1]._transport
+            assert transport is not None
+            while not transport.get_write_buffer_size() and not memory.full:
+                one.send(fetch_frame())
+                requests += 1
+                await until(lambda: server.dispatcher.requests[1] == requests)  # noqa: B023 - it is awaited here
+        assert memory.full
+        assert memory.held_bytes <= BOUND + 1_000_000
+
+
 async def test_follower_fetch_does_not_wait_for_unread_consumer_responses() -> None:
     async with bounded() as server, crowd(server, 10, 3), peer(server.port) as other:
         memory = server.response_memory
