@@ -43,6 +43,7 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     responses = reading.read(report=True)
     if not reading.enough and request.max_wait_ms > 0:
         replicas = ctx.services.replicas
+        responses.clear()  # a long wait must not hold records that are read again after it
         await replicas.rooms.wait(
             replicas.fetches, reading.watched, request.max_wait_ms, reading.ready, reading.start_waiting
         )

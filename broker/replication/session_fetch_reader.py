@@ -98,6 +98,7 @@ class SessionFetchReader(FetchReader):
 
     def start_waiting(self, parked: DelayedOperation[Partition]) -> None:
         """Also listen to the session's idle partitions."""
+        self.changed_rows.clear()
         self.parked = parked
         self.session.waiting = self
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import Any
 
 import pytest
 
 from anabranch.broker.replication.replica_selector import RACK_AWARE
+from anabranch.broker.storage.log import PartitionLog
 from anabranch.protocol.apis.fetch import (
     FetchRequest,
     FetchResponse,
@@ -165,6 +167,31 @@ async def test_newer_incremental_fetch_completes_the_waiting_one() -> None:
         assert rows_of(await cluster.call(cluster[1], in_session(n, 4))) == {}
         await cluster.produce(1, batch("b"))
         assert (await waiting).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+async def test_waiting_fetch_holds_no_records(incremental: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `min_bytes` of megabytes, each of a thousand waiting consumers would hold that much."""
+    found: list[weakref.ref[memoryview]] = []
+    read = PartitionLog.read
+
+    def watched(log: PartitionLog, *arguments: Any, **options: Any) -> memoryview:
+        records = memoryview(read(log, *arguments, **options))
+        found.append(weakref.ref(records))
+        return records
+
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 0)))).session_id if incremental else 0
+        await cluster.produce(1, batch("a"))
+        monkeypatch.setattr(PartitionLog, "read", watched)
+        more = {"max_wait_ms": 60_000, "min_bytes": len(batch("a")) + 1}
+        request = in_session(n, 1, **more) if incremental else in_session(0, -1, ("t", 0), **more)
+        waiting = asyncio.create_task(cluster.call(cluster[1], request))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        assert found and all(one() is None for one in found)
+        await cluster.produce(1, batch("b"))
+        assert rows_of(await waiting) == {"t": (0, 2, ["a", "b"])}
 
 
 async def test_incremental_follower_fetch_is_checked_like_a_full_one() -> None:
