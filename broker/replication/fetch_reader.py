@@ -261,10 +261,12 @@ class FetchReader:
             return True
         max_bytes = max(0, requested.partition_max_bytes)
         try:
-            records = partition.log.read(requested.fetch_offset, max_bytes, limit_offset=limit, min_one_batch=True)
+            size = partition.log.size_between(requested.fetch_offset, limit)
+            if size > max_bytes:
+                size = max(max_bytes, len(partition.log.read(requested.fetch_offset, 0, limit_offset=limit)))
         except KafkaError:
             return True  # the next read raises the error in the waiting request
-        self.sizes[partition] = self._count(records, requested, max_bytes, limit)
+        self.sizes[partition] = size
         return sum(self.sizes.values()) >= self.min_bytes
 
 

@@ -400,6 +400,19 @@ class PartitionLog:
         except OSError as reason:
             raise self._storage_error(reason) from reason
 
+    def size_between(self, offset: int, limit_offset: int) -> int:
+        """Return the bytes of the batches from the one that holds `offset` up to `limit_offset`, in one segment.
+
+        Raises KafkaError.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in {self!r}")
+        segment = self.segments.holding(offset)
+        try:
+            return segment.position_of(limit_offset) - segment.position_of(offset)
+        except OSError as reason:
+            raise self._storage_error(reason) from reason
+
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
         """Return the first record whose timestamp is at least `timestamp_ms`, or None."""
         return self.segments.search(timestamp_ms, self.log_start_offset)

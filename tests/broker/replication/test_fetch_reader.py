@@ -229,13 +229,35 @@ async def test_failing_waiting_fetch_does_not_fail_the_produce_that_completes_it
         broker = await cluster.start(1, FaultyFiles(MemoryFiles()))  # type: ignore[arg-type]
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, batch("a"))).error_code == 0
-        fetching = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=100_000))
+        fetching = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=len(batch("a")) + 1))
         await until(lambda: len(broker.replicas.fetches) == 1)
         monkeypatch.setattr("tests.broker.storage.faulty_files.FaultyFile.read", broken)
         assert (await cluster.produce(1, batch("b"))).error_code == 0
         assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         monkeypatch.undo()
         assert values((await cluster.fetch(1, 0)).records) == ["a", "b"]
+
+
+async def test_waiting_fetch_does_not_read_its_records_again_at_each_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `min_bytes` of megabytes, each small batch would cost a read of megabytes."""
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        batches = [batch(f"{number}" + "x" * 10_000) for number in range(20)]
+        size = sum(map(len, batches))
+        fetching = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=size))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        file = cluster.partition(1).log.segments.active.file
+        read, sizes = type(file).read, []
+
+        def counted(of: object, position: int, count: int) -> bytes:
+            sizes.append(count)
+            return read(of, position, count)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(type(file), "read", counted)
+        for one in batches:
+            await cluster.produce(1, one)
+        assert len((await fetching).records) == size
+        assert sum(sizes) < 2 * size
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, -(2**31)])
