@@ -182,17 +182,25 @@ class Segments:
                 yield header, segment.read_batch(position, header)
 
     def count_expired(self, settings: LogSettings, now_ms: int, *, log_end: int, bound: int) -> int:
-        """Return how many of the oldest segments exceed retention time or size; none that end after `bound`."""
+        """Return how many of the oldest segments exceed retention time or size; none that end after `bound`.
+
+        A segment that compaction has emptied has no time: it expires with the next one. An empty active one stays.
+        """
+        expired = 0
         keep_all = settings.retention_bytes == UNLIMITED
         surplus = -1 if keep_all else self.size_bytes - settings.retention_bytes
         for count, (segment, end) in enumerate(zip(self._segments, self.ends(log_end), strict=True)):
+            if end > bound:
+                break
             size_bytes = segment.file.size_bytes
+            if not size_bytes:
+                continue
             too_old = settings.retention_ms != UNLIMITED and now_ms - segment.written_ms > settings.retention_ms
             surplus -= size_bytes  # a segment expires if the rest still fills retention.bytes
-            empty_active = not size_bytes and segment is self._segments[-1]
-            if empty_active or end > bound or not (too_old or surplus >= 0):
-                return count
-        return len(self._segments)
+            if not (too_old or surplus >= 0):
+                break
+            expired = count + 1
+        return expired
 
     def base_after(self, count: int) -> int:
         """Return the base offset after `count` of the oldest segments are deleted."""

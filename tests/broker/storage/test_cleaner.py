@@ -104,6 +104,32 @@ def test_compaction_of_one_long_batch_takes_many_steps() -> None:
     assert len(records(log)) == 100
 
 
+def test_emptied_segments_do_not_keep_later_ones_from_expiring_after_a_restart(files: Files) -> None:
+    settings = replace(COMPACT, cleanup_policy="compact,delete", retention_ms=10_000)
+    log = opened(files, settings)
+    for number in range(60):
+        put(log, (b"key", b"x" * 200), now_ms=NOW_MS + number)
+    clean(files, log)
+    assert not next(iter(log.segments)).file.size_bytes
+    log.close()
+    later_ms = NOW_MS + 60_000
+    again = PartitionLog.open(files, "c-0", settings, later_ms, recovery_point=log.recovery_point, clean=True)
+    again.apply_retention(later_ms)
+    assert (again.log_start_offset, again.size_bytes) == (60, 0)
+
+
+def test_emptied_segments_stay_before_one_that_has_not_expired(files: Files) -> None:
+    settings = replace(COMPACT, cleanup_policy="compact,delete", retention_ms=10_000)
+    log = opened(files, settings)
+    for number in range(60):
+        put(log, (b"key", b"x" * 200), now_ms=NOW_MS + number)
+    clean(files, log)
+    log.apply_retention(NOW_MS + 9_000)
+    assert log.log_start_offset == 0
+    log.apply_retention(NOW_MS + 10_000 + 58)
+    assert (log.log_start_offset, len(log.segments)) == (log.segments.active.base_offset, 1)
+
+
 def test_small_segments_are_merged(files: Files) -> None:
     log = filled(files)
     many = len(log.segments)
