@@ -146,8 +146,9 @@ class GroupGates:
         if known >= generation:
             return
         children = topic.children(known)
-        begins = topic.starts(children, self._offsets(slot, name), was_there=known >= 0)
-        if begins is None:
+        offsets = slot.offsets
+        begins = topic.starts(children, lambda index: offsets.offset_of((name, index)), was_there=known >= 0)
+        if begins is None or any(offsets.unstable((name, child)) for child in begins):
             return  # retried before the next assignment; until then the children are withheld
         if begins:
             now_ms = self._runtime.clock_ms()

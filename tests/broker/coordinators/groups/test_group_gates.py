@@ -12,6 +12,7 @@ from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartiti
 from anabranch.broker.coordinators.groups import group_gates
 from anabranch.broker.coordinators.groups.group_shards import GroupEntry
 from anabranch.clients.group_admin import commit_offsets
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.gated_orders import EACH, Assigned, fill, orders, split_and_merge, withheld
 from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until, committed
@@ -102,6 +103,44 @@ async def test_gates_of_a_group_without_commits_open_after_the_configured_time(m
         assert await member.take_part() == {0}
         assert await member.told_to_rejoin() == {0, 1}
         assert await member.take_part() == {0, 1}, "once let go, it stays so"
+
+
+async def test_children_of_a_topic_that_was_let_go_start_at_their_log_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a commit there, members with `auto.offset.reset=latest` would skip what is in them."""
+    monkeypatch.setattr(group_gates, "OPENING_DELAY_MS", 0)
+    async with orders(reshard_legacy_consumers_uncommitted_ms="300") as (_, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        member = StockMember(admin)
+        assert await member.take_part() == {0}
+        assert await member.told_to_rejoin() == {0, 1}
+        assert await committed(admin) == {}, "the group is younger than the child"
+        await admin.create_partitions(TOPIC, 4)
+        assert await member.take_part() == {0, 1, 2, 3}
+        assert await committed(admin) == {2: 0, 3: 0}
+
+
+async def test_start_of_a_child_is_not_committed_over_the_offset_of_an_open_transaction() -> None:
+    """The next coordinator does not know whether the child's start was committed; the transaction may be about to."""
+    async with orders() as (cluster, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        member = StockMember(admin)
+        assert await member.take_part() == {0}
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+        (node,) = cluster.nodes.values()
+        groups = node.services.groups
+        slot = groups.table.slots[GROUP]
+        async with Producer(cluster.bootstrap_servers, transactional_id="till") as producer:
+            await producer.begin_transaction()
+            identity = ConsumerGroupMetadata(GROUP, member.generation, member.member_id)
+            await producer.send_offsets_to_transaction({TopicPartition(TOPIC, 1): 5}, identity)
+            slot.gates.noted.clear()  # a coordinator that loads the group has no notes
+            await groups.gates.prepare(slot, [TOPIC])
+            await producer.commit_transaction()
+        await asked_until(lambda: committed(admin), lambda known: 1 in known)
+        assert await committed(admin) == {0: EACH, 1: 5}
+        await groups.gates.prepare(slot, [TOPIC])
+        assert slot.gates.noted == {TOPIC: 1} and await committed(admin) == {0: EACH, 1: 5}
 
 
 @pytest.mark.parametrize(
