@@ -127,6 +127,7 @@ class BrokerAssembly:
             self.producer_ids,
             self.attachment,
             clock_ms=self.clock_ms,
+            steady_ms=self.steady_ms,
             rng=self.rng,
             failpoint=self.failpoint,
         )

@@ -48,6 +48,9 @@ class ClassicGroup:
     rng: random.Random
     state: GroupState = EMPTY
     state_since_ms: int = -1
+    """The date of the last change of the state: retention counts from it."""
+    date_ms: int = -1
+    """The date of the event that is being handled."""
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
@@ -67,7 +70,7 @@ class ClassicGroup:
     ) -> ClassicGroup:
         """Restore a group from a journal record: Stable with its members, whose sessions restart, or Empty."""
         group = cls(group_id, limits, rng, generation=value.generation, protocol_type=value.protocol_type or None)
-        group.state_since_ms = value.current_state_timestamp
+        group.state_since_ms = group.date_ms = value.current_state_timestamp
         for row in value.members:
             group.members.add(
                 Member(
@@ -158,10 +161,14 @@ class ClassicGroup:
 
     # --- transitions ---------------------------------------------------------------------------------------------
 
-    def move(self, to: GroupState, now_ms: int) -> None:
+    def note_date(self, date_ms: int) -> None:
+        """Note the date of the next event."""
+        self.date_ms = date_ms
+
+    def move(self, to: GroupState) -> None:
         """Change the state. An illegal transition fails an assertion."""
         assert to in LEGAL[self.state], f"{self.describe()}: {self.state.value} -> {to.value} is not a transition"
-        self.state, self.state_since_ms = to, now_ms
+        self.state, self.state_since_ms = to, self.date_ms
 
     def add_member(self, member: Member, protocol_type: str) -> None:
         """Add a member; the first one sets the protocol type."""
@@ -176,12 +183,12 @@ class ClassicGroup:
         self.protocol = self.members.choose_protocol() if len(self.members) else None
         self.subscriptions = tuple(member.metadata(self.protocol) for member in self.members)
 
-    def become_stable(self, now_ms: int) -> None:
+    def become_stable(self) -> None:
         """Put the proposed assignment in force after the journal has stored it."""
         accepted = self.assignment_phase.accept()
         for member in self.members:
             member.assignment = accepted.get(member.member_id, b"")
-        self.move(STABLE, now_ms)
+        self.move(STABLE)
 
     def withhold(self, partitions: Collection[tuple[str, int]]) -> None:
         """Record partitions of the current assignment that stock members are not given."""
@@ -191,7 +198,7 @@ class ClassicGroup:
         """Clear the withheld partitions, because no assignment is in force."""
         self.withheld = frozenset()
 
-    def close(self, now_ms: int) -> None:
+    def close(self) -> None:
         """Make the group Dead and cancel all deadlines."""
         for member in self.members:
             member.session_deadline_ms = None
@@ -199,7 +206,7 @@ class ClassicGroup:
         self.assignment_phase.end()
         self.members.pending.clear()
         if self.state is not DEAD:
-            self.move(DEAD, now_ms)
+            self.move(DEAD)
 
     # --- effects -------------------------------------------------------------------------------------------------
 

@@ -49,8 +49,12 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataValue
 
 
-def apply(group: ClassicGroup, event: Event, now_ms: int) -> list[Effect]:
-    """Apply one event and return its effects. A rejection is an effect, not an exception."""
+def apply(group: ClassicGroup, event: Event, now_ms: int, *, date_ms: int | None = None) -> list[Effect]:
+    """Apply one event and return its effects. A rejection is an effect, not an exception.
+
+    `date_ms` is the time of day, if `now_ms` is of another clock.
+    """
+    group.note_date(now_ms if date_ms is None else date_ms)
     try:
         _dispatch(group, event, now_ms)
     except KafkaError as error:
@@ -106,7 +110,7 @@ def _dispatch(group: ClassicGroup, event: Event, now_ms: int) -> None:
         case Tick():
             tick(group, now_ms)
         case Close():
-            close(group, event, now_ms)
+            close(group, event)
         case _:
             assert_never(event)
 
@@ -198,10 +202,10 @@ def tick(group: ClassicGroup, now_ms: int) -> None:
         rebalance.end_join_phase(group, now_ms)
 
 
-def close(group: ClassicGroup, event: Close, now_ms: int) -> None:
+def close(group: ClassicGroup, event: Close) -> None:
     """Make the group Dead and reject all waiting requests."""
     for member in group.members:
         answer_all(group, member, event.error)
     if group.state is not DEAD:
         group.require_rebalance(event.error)
-    group.close(now_ms)
+    group.close()

@@ -34,7 +34,7 @@ def start(group: ClassicGroup, now_ms: int) -> None:
         )
     else:
         group.join_phase.begin(now_ms, group.members.rebalance_timeout_ms)
-    group.move(PREPARING, now_ms)
+    group.move(PREPARING)
     group.require_rebalance(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -66,10 +66,10 @@ def end_join_phase(group: ClassicGroup, now_ms: int) -> None:
         return
     group.begin_generation()
     if not len(group.members):
-        group.move(EMPTY, now_ms)
+        group.move(EMPTY)
         group.persist({})
         return
-    group.move(COMPLETING, now_ms)
+    group.move(COMPLETING)
     group.assignment_phase.begin(group.members.by_id, now_ms + group.members.rebalance_timeout_ms)
     answer_joins(group, now_ms)
 
@@ -109,7 +109,7 @@ def on_assignment_stored(group: ClassicGroup, event: Persisted, now_ms: int) -> 
         answer_syncs(group, event.error, now_ms)
         start(group, now_ms)
         return
-    group.become_stable(now_ms)
+    group.become_stable()
     answer_syncs(group, ErrorCode.NONE, now_ms)
 
 

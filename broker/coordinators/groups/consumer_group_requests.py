@@ -189,7 +189,7 @@ class ConsumerGroupRequests:
         assert isinstance(group, ConsumerGroup | StreamsGroup), f"{slot.group_id} uses another protocol"
         classic = ClassicGroup(slot.group_id, self._runtime.table.limits, self._runtime.rng)
         classic.generation = group.epoch  # generations are never reused, not after a failover either
-        classic.state_since_ms = self._runtime.clock_ms()
+        classic.state_since_ms = self._runtime.date_ms()
         key = encode_key(GroupMetadataKey(group=slot.group_id))
 
         def on_appended(_first_offset: int) -> None:

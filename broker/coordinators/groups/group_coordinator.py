@@ -196,7 +196,7 @@ class GroupCoordinator:
         """Apply an event to a classic group's state machine and run the effects."""
         group = slot.classic
         before, generation = group.state, group.generation
-        for effect in apply(group, event, self.clock_ms()):
+        for effect in apply(group, event, self.clock_ms(), date_ms=self.date_ms()):
             self.run(slot, effect)
         if group.state is not before or group.generation != generation:
             log.debug("%s: %s", group.describe(), responses.error_reason(event))

@@ -151,9 +151,9 @@ class GroupGates:
         if begins is None or any(offsets.unstable((name, child)) for child in begins):
             return  # retried before the next assignment; until then the children are withheld
         if begins:
-            now_ms = self._runtime.clock_ms()
+            date_ms = self._runtime.date_ms()
             values = {
-                (name, child): CommittedOffset(offset=start, commit_timestamp_ms=now_ms)
+                (name, child): CommittedOffset(offset=start, commit_timestamp_ms=date_ms)
                 for child, start in begins.items()
             }
             try:
@@ -166,7 +166,7 @@ class GroupGates:
 
     async def _commit_log_starts(self, slot: GroupEntry, topic: GatedTopic) -> None:
         """Commit the log starts of withheld partitions if the records after the group's commit are deleted (R10)."""
-        name, now_ms = topic.image.name, self._runtime.clock_ms()
+        name, date_ms = topic.image.name, self._runtime.date_ms()
         unread = [
             index
             for known, index in slot.withheld
@@ -176,7 +176,7 @@ class GroupGates:
         if not starts or not any_holds_gates(slot.group):
             return
         values = {
-            (name, index): CommittedOffset(offset=start, commit_timestamp_ms=now_ms) for index, start in starts.items()
+            (name, index): CommittedOffset(offset=start, commit_timestamp_ms=date_ms) for index, start in starts.items()
         }
         try:
             await self._group_offsets.begin(slot, values)

@@ -70,10 +70,14 @@ class TransactionCoordinator:
         attachment: ClusterMembership,
         *,
         clock_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
         rng: random.Random,
         failpoint: Callable[[str], None] | None = None,
     ) -> None:
-        """`failpoint` is called after every step of `failpoints.STEPS`."""
+        """`failpoint` is called after every step of `failpoints.STEPS`.
+
+        `clock_ms` is the time of day, `steady_ms` the time for deadlines.
+        """
         self._config = config
         self._profile = profile_for(config.current.kafka_version)
         self._metadata = metadata
@@ -105,13 +109,13 @@ class TransactionCoordinator:
             is_current=self._is_current,
             on_progress=self._on_progress,
         )
-        self._alarm: CoordinatorTimer[str] = CoordinatorTimer(clock_ms, self._ring)
+        self._alarm: CoordinatorTimer[str] = CoordinatorTimer(steady_ms, self._ring)
         replicas.on_leader(self._leadership.on_leader)
         replicas.on_resign(self._leadership.on_resign)
         for partition in replicas.partitions():
             if partition.topic == TRANSACTION_STATE_TOPIC and partition.is_leader:
                 self._leadership.on_leader(partition.topic, partition.index, partition.leader_epoch)
-        now_ms = self._clock_ms()
+        now_ms = steady_ms()
         for key in (TIMEOUTS, EXPIRY):
             self._alarm.set(key, now_ms + self._interval_ms(key))
         self._alarm.start()
@@ -327,9 +331,9 @@ class TransactionCoordinator:
     def _ring(self, key: str, now_ms: int) -> None:
         self._alarm.set(key, now_ms + self._interval_ms(key))
         if key == TIMEOUTS:
-            self._abort_timed_out(now_ms)
+            self._abort_timed_out(self._clock_ms())
         else:
-            self._background.spawn(self._remove_expired(now_ms))
+            self._background.spawn(self._remove_expired(self._clock_ms()))
 
     def _abort_timed_out(self, now_ms: int) -> None:
         for shard in self._loaded_shards():

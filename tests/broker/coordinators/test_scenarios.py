@@ -29,7 +29,7 @@ def test_changed_group_behaviour_fails_the_scenarios(monkeypatch: pytest.MonkeyP
     def hasty(group: Any, event: Any, now_ms: int) -> None:
         sync(group, event, now_ms)
         if group.assignment_phase.proposed:
-            group.become_stable(now_ms)
+            group.become_stable()
             rebalance.answer_syncs(group, rebalance.ErrorCode.NONE, now_ms)
 
     sync = rebalance.sync

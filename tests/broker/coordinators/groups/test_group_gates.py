@@ -17,6 +17,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.gated_orders import EACH, Assigned, fill, orders, split_and_merge, withheld
 from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until, committed
 
+HOUR_MS = 3_600_000
+
 
 async def created(admin: Admin) -> bool:
     """Whether the topic could be made: one of its name may still be on its way out."""
@@ -103,6 +105,20 @@ async def test_gates_of_a_group_without_commits_open_after_the_configured_time(m
         assert await member.take_part() == {0}
         assert await member.told_to_rejoin() == {0, 1}
         assert await member.take_part() == {0, 1}, "once let go, it stays so"
+
+
+async def test_start_of_a_child_has_the_time_of_day_as_any_commit() -> None:
+    """Retention counts from it. The broker's time for deadlines does not follow its time of day."""
+    async with orders() as (cluster, admin, _):
+        member = StockMember(admin)
+        await member.take_part()
+        await member.commit({0: 1})
+        (node,) = cluster.nodes.values()
+        cluster.shift_clock(node.settings.node_id, HOUR_MS)
+        await admin.create_partitions(TOPIC, 2)
+        await member.take_part()
+        start = node.services.groups.offsets.of(GROUP).committed[TOPIC, 1]
+        assert start.offset == 0 and node.clock.now_ms() - start.commit_timestamp_ms < HOUR_MS
 
 
 async def test_children_of_a_topic_that_was_let_go_start_at_their_log_start(monkeypatch: pytest.MonkeyPatch) -> None:
