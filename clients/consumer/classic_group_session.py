@@ -222,9 +222,13 @@ class ClassicGroupSession:
                 ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} has removed this member"
             )
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""
+    async def commit(self, offsets: Mapping[TopicPartition, int], check_owned: Callable[[], None]) -> None:
+        """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses.
+
+        `check_owned` raises if partitions were revoked since the offsets were taken.
+        """
         self.check_not_lost()
+        check_owned()
         identity = self._identity()
         request = group_offsets.commit_request(
             self.membership.group_id,

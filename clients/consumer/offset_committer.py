@@ -37,19 +37,22 @@ class OffsetCommitter:
     async def store(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses.
 
-        It has moved on, too, if partitions were revoked or reassigned while the audit was stored: an interim owner may
-        be further, and the commit would be sent as the member of a later generation.
+        It has moved on, too, if partitions were revoked or reassigned before the commit is sent, or sent again: an
+        interim owner may be further, and the commit would be sent as the member of a later generation.
         """
         if not offsets:
             return
         assignment = self._core.assignment
         begin_numbers, owned = self._core.beginnings(offsets), [assignment.get(partition) for partition in offsets]
-        async with self._storing:
-            await self.flush_audit()
+
+        def check_owned() -> None:
             if any(assignment.get(one) is not row for one, row in zip(offsets, owned, strict=True)):
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has rebalanced since the request")
+
+        async with self._storing:
+            await self.flush_audit()
             if self._session is not None:
-                await self._session.commit(offsets)
+                await self._session.commit(offsets, check_owned)
             self._core.on_committed(offsets, begin_numbers)
 
     async def store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +15,12 @@ from anabranch.clients.consumer.classic_group_session import RETRY_BACKOFF_S
 from anabranch.clients.consumer.consumer_group_membership import JOINING, STATIC_LEAVE, ConsumerGroupMembership
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from anabranch.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replica_cluster import until
 
@@ -238,6 +244,50 @@ async def test_member_pauses_while_metadata_lacks_an_assigned_topic(monkeypatch:
         monkeypatch.undo()
         while not share(a):
             await a.getmany(timeout_ms=100)
+
+
+async def test_commit_that_is_repeated_in_a_later_epoch_leaves_out_partitions_that_others_have_by_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The application commits in a task of its own, while another one asks for records and revokes partitions."""
+    async with cluster() as running, readers() as reading:
+        a, b = consumer(running, enable_auto_commit=False), consumer(running)
+        await reading.start(a)
+        await until(lambda: share(a))
+        await send(running, 100)
+        await until(lambda: len(reading.values) == 100)
+        session, attempts = a._session, list[OffsetCommitRequest]()
+        assert session is not None
+        call = session._call
+
+        async def stale_at_first(request: Any, error_of: Callable[[Any], int], **more: Any) -> Any:
+            if isinstance(request, OffsetCommitRequest):
+                attempts.append(request)
+                if len(attempts) == 1:
+                    await reading.start(b)
+                    await until(lambda: share(a, b))
+                    return refusal(request, ErrorCode.STALE_MEMBER_EPOCH)
+            return await call(request, error_of, **more)
+
+        monkeypatch.setattr(session, "_call", stale_at_first)
+        with pytest.raises(KafkaError) as refused:
+            await a.commit({TopicPartition("t", index): 1 for index in range(4)})
+        assert (refused.value.code, len(attempts)) == (ErrorCode.ILLEGAL_GENERATION, 1)
+
+
+def refusal(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 async def test_restarted_static_member_keeps_its_assignment() -> None:
