@@ -100,7 +100,7 @@ class Persisted:
 
 @value
 class GatedPartitions:
-    """The partitions that the previous coordinator withheld from the members of a Stable group."""
+    """The partitions that no member of a Stable group has: withheld by the previous coordinator, or created since."""
 
     partitions: frozenset[tuple[str, int]]
 

@@ -144,8 +144,8 @@ def without_closed(
 
 
 def on_gated_partitions(group: ClassicGroup, event: GatedPartitions) -> None:
-    """Record what the previous coordinator withheld; after a later rebalance, the next assignment determines it."""
-    if group.state is STABLE and not group.withheld:
+    """Record partitions that no member has; after a later rebalance, the next assignment determines them."""
+    if group.state is STABLE:
         group.withhold(event.partitions)
 
 

@@ -335,6 +335,8 @@ class GroupGates:
         missing = everything - {one for member in group.members for one in assigned_partitions(member.assignment)}
         if missing and slot.group is group and group.generation == generation:
             self._runtime.apply(slot, GatedPartitions(frozenset(missing)))
+            if slot in self._waiting:  # perhaps for others only until now
+                self.refresh(slot)
 
     def withhold_unassigned(self, slot: GroupEntry, names: Iterable[str]) -> None:
         """Record as withheld the partitions of these topics that the coordinator's assignment leaves out."""

@@ -305,6 +305,20 @@ async def test_returning_static_member_is_assigned_new_partitions_by_a_rebalance
         assert await committed(admin) == {0: EACH, 1: 0}
 
 
+async def test_returning_static_member_is_assigned_new_partitions_beside_one_behind_a_closed_gate() -> None:
+    async with orders(partitions=2) as (_, admin, _):
+        member = StockMember(admin, instance="till-1")
+        await member.take_part()
+        await member.commit({0: 1, 1: EACH})
+        await admin.create_partitions(TOPIC, 3)
+        assert await member.take_part() == {0, 1} and set(await withheld(admin)) == {2}
+        await admin.create_partitions(TOPIC, 4)
+        back = StockMember(admin, instance="till-1")
+        await back.join()
+        assert await back.told_to_rejoin() == {0, 1, 3}
+        assert set(await withheld(admin)) == {2}
+
+
 async def test_next_coordinator_keeps_gated_partitions() -> None:
     async with orders(brokers=3) as (cluster, admin, _):
         member = StockMember(admin)
