@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.classic_groups.group_events import GatedPartitions
-from anabranch.broker.coordinators.classic_groups.group_state import PREPARING, STABLE
+from anabranch.broker.coordinators.classic_groups.group_state import STABLE
 from anabranch.broker.coordinators.gates.gated_topic import ANY_OFFSET, GatedTopic, OffsetOf, are_held
 from anabranch.broker.coordinators.gates.stock_members import any_holds_gates
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
@@ -249,10 +249,11 @@ class GroupGates:
             if slot not in self._waiting:
                 self._waiting[slot] = None
                 self.refresh(slot)
-        elif slot in self._waiting:
+            return
+        if slot in self._waiting:
             self.forget(slot)
-            if slot.group.state is not PREPARING:
-                slot.gates.waiting_since_ms.clear()
+        if not isinstance(slot.group, ClassicGroup) or slot.group.state is STABLE:  # else the next assignment decides
+            slot.gates.waiting_since_ms.clear()
 
     def forget(self, slot: GroupEntry) -> None:
         """Stop the watch of a group that is deleted, lacks no partition, or rebalances."""
@@ -292,9 +293,9 @@ class GroupGates:
 
     def _deadline_ms(self, slot: GroupEntry, names: set[str], now_ms: int) -> int | None:
         """Return when `reshard.legacy.consumers.uncommitted.ms` ends for one of these topics; None if it never does."""
-        due_ms = []
-        for name in names:
-            since_ms = slot.gates.waiting_since_ms.setdefault(name, now_ms)
+        due_ms, known = [], slot.gates.waiting_since_ms
+        slot.gates.waiting_since_ms = {name: known.get(name, now_ms) for name in names}
+        for name, since_ms in slot.gates.waiting_since_ms.items():
             timeout_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
             if timeout_ms >= 0 and name not in slot.gates.let_go:
                 due_ms.append(since_ms + timeout_ms)

@@ -121,6 +121,30 @@ async def test_start_of_a_child_has_the_time_of_day_as_any_commit() -> None:
         assert start.offset == 0 and node.clock.now_ms() - start.commit_timestamp_ms < HOUR_MS
 
 
+async def test_each_resize_is_waited_for_as_long_as_configured() -> None:
+    """The wait for the second child counted from the first one's: a long time after that it was over at once."""
+    async with orders(partitions=2, reshard_legacy_consumers_uncommitted_ms="60000") as (cluster, admin, _):
+        member = StockMember(admin)
+        assert await member.take_part() == {0, 1}
+        await member.commit({0: 1})
+        await admin.create_partitions(TOPIC, 3)
+        assert await member.take_part() == {0, 1}
+        (node,) = cluster.nodes.values()
+        groups = node.services.groups
+        slot = groups.table.slots[GROUP]
+        gates = slot.gates
+        gates.waiting_since_ms["of another topic, which is open"] = 0
+        groups.gates.refresh(slot)
+        assert set(gates.waiting_since_ms) == {TOPIC}
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1, 2}
+        for name in gates.waiting_since_ms:
+            gates.waiting_since_ms[name] -= 60_000  # a minute later
+        await admin.create_partitions(TOPIC, 4)
+        assert await member.take_part() == {0, 1, 2}
+        assert set(await withheld(admin)) == {3} and not gates.let_go, "1 has no commit yet"
+
+
 async def test_children_of_a_topic_that_was_let_go_start_at_their_log_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a commit there, members with `auto.offset.reset=latest` would skip what is in them."""
     monkeypatch.setattr(group_gates, "OPENING_DELAY_MS", 0)
