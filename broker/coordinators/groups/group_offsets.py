@@ -93,6 +93,7 @@ class GroupOffsets:
 
     async def begin(self, slot: GroupEntry, values: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit starting offsets on behalf of the group itself. Raises KafkaError."""
+        self._check_current(slot)
         try:
             await self._commit(slot, values)
         finally:
@@ -114,6 +115,7 @@ class GroupOffsets:
 
     async def delete(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
         """Write tombstones for offsets, and for the group itself with `group`. Raises KafkaError."""
+        self._check_current(slot)
         group_id = slot.group.group_id
         doomed = list(partitions)
         records: list[tuple[bytes, bytes | None]] = [
@@ -126,6 +128,11 @@ class GroupOffsets:
         first_offset = await slot.write(self._runtime.journal, records, GROUP_ERRORS)
         for place, partition in enumerate(doomed, first_offset):
             slot.offsets.delete(partition, place)
+
+    def _check_current(self, slot: GroupEntry) -> None:
+        """Raise NOT_COORDINATOR if the group was closed or loaded again: what an old entry knows may be outdated."""
+        if not self._runtime.table.knows(slot):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"group {slot.group_id!r} was closed meanwhile")
 
     async def delete_unconsumed(self, group_id: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Delete offsets for an administrator; return those of topics that members still consume.
@@ -172,6 +179,8 @@ class GroupOffsets:
         """Delete expired offsets, and groups without members and offsets."""
         now_ms = self._runtime.date_ms()
         for slot in list(self._runtime.table.slots.values()):
+            if not self._runtime.table.knows(slot):
+                continue  # deleted, or coordinated by another broker, while others were written
             expired = self._expired_offsets(slot, now_ms)
             leaves_nothing = self._is_left_empty_without(slot, expired)
             if expired or (leaves_nothing and (slot.outlives_offsets or not slot.untouched)):

@@ -62,6 +62,32 @@ async def test_gates_opening_together_cause_one_rebalance() -> None:
         assert members[0].generation == generation + 1
 
 
+async def test_start_of_a_child_is_not_committed_for_a_group_that_was_loaded_again_meanwhile() -> None:
+    """The entry from before does not know what was committed since; the start would be read at the next load."""
+    async with orders() as (cluster, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        member = StockMember(admin)
+        await member.take_part()
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+        (node,) = cluster.nodes.values()
+        groups = node.services.groups
+        former = groups.table.slots[GROUP]
+        former.gates.noted.clear()
+
+        async def load_again() -> None:
+            groups.step_down()
+            for partition in node.services.replicas.partitions():
+                groups.on_leader(partition.topic, partition.index, partition.leader_epoch)
+            await asked_until(member.heartbeat, lambda code: code is ErrorCode.NONE)
+
+        await load_again()
+        await member.commit({1: 5})
+        await groups.gates.prepare(former, [TOPIC])
+        await load_again()
+        assert await committed(admin) == {0: EACH, 1: 5}
+
+
 async def test_gates_of_a_chain_open_through_empty_partitions() -> None:
     async with orders() as (_, admin, _):
         member = StockMember(admin)

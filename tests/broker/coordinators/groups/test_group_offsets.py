@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, PREPARING
 from anabranch.broker.coordinators.groups.group_offsets import utf16_length
+from anabranch.broker.coordinators.groups.group_shards import GroupEntry
 from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.join_group import JoinGroupRequestProtocol
@@ -181,6 +183,34 @@ async def test_group_error_of_offset_deletion_is_top_level(group: str, error: Er
 
 
 # --- expired -----------------------------------------------------------------------------------------------------
+
+
+async def test_commit_to_a_group_that_is_loaded_again_during_the_retention_check_does_not_expire(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with group_world(offsets_retention_minutes=1) as world:
+        connection, groups = await world[1].connect(), world.groups(1)
+        for group in ("first", "second"):
+            await connection.call(commit_request({0: 1}, group=group))
+        world.late_ms = 2 * MINUTE_MS
+        forget = groups.offsets.forget
+
+        async def load_again() -> None:
+            groups.table.leadership.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
+            groups.on_leader(CONSUMER_OFFSETS_TOPIC, 0, 1)
+            await until(lambda: not groups.loading)
+
+        async def slow(slot: GroupEntry, *arguments: Any, **named: Any) -> None:
+            await forget(slot, *arguments, **named)
+            if slot.group_id == "first":
+                await load_again()
+                await connection.call(commit_request({0: 5}, group="second"))
+
+        monkeypatch.setattr(groups.offsets, "forget", slow)
+        await groups.offsets.expire()
+        await load_again()
+        assert groups.offsets.of("second").offset_of((TOPIC, 0)) == 5
+        await connection.close()
 
 
 async def test_offsets_of_unsubscribed_topics_expire_while_members_run() -> None:
