@@ -168,6 +168,8 @@ class ConsumerGroupRequests:
         if isinstance(event, Join):
             names = classic_members.subscription_of(classic_members.protocols_of(event)).topics
             await self._gates.prepare_for_member(slot, group.subscribed_topics() | frozenset(names))
+            if not self._runtime.table.knows(slot):
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, "the group was closed meanwhile")
             if slot.group is not group:
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the group's type has changed")
         limits, now_ms = self._limits(slot.group_id), self._runtime.clock_ms()

@@ -386,6 +386,38 @@ async def test_classic_group_is_upgraded_while_members_run() -> None:
         assert isinstance(again, ClassicGroup) and again.members.by_id.keys() == {member_id}
 
 
+async def test_join_of_a_classic_member_to_a_group_that_is_loaded_again_meanwhile_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The entry from before has an older epoch: its decision would set the journal's back."""
+    async with wired() as wire:
+        groups, connection = wire.world.groups(1), await wire.connect()
+        member_id, _ = await classic_member(connection)
+        await connection.call(beat("new"))
+
+        async def load_again() -> None:
+            groups.table.leadership.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
+            groups.on_leader(CONSUMER_OFFSETS_TOPIC, 0, 1)
+            await until(lambda: not groups.loading)
+
+        other = await wire.connect()
+
+        async def slowly(*_: Any) -> None:
+            monkeypatch.undo()
+            await load_again()
+            await other.call(beat("newer"))
+
+        monkeypatch.setattr(groups.gates, "prepare_for_member", slowly)
+        again = join_request(member_id)
+        again.protocols[0].metadata = encode_subscription(
+            ConsumerProtocolSubscription(topics=[TOPIC, "another"], user_data=None)
+        )
+        assert (await connection.call(again, version=3)).error_code == ErrorCode.NOT_COORDINATOR
+        epoch = group_of(wire.world).epoch
+        await load_again()
+        assert group_of(wire.world).epoch == epoch
+
+
 async def test_pending_join_of_an_upgraded_classic_group_must_rejoin() -> None:
     async with wired() as wire:
         world = wire.world
