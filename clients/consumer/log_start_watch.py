@@ -16,10 +16,13 @@ from anabranch.clients.consumer.offset_lookup import EARLIEST, READ_UNCOMMITTED,
 from anabranch.clients.network import Network
 from anabranch.clients.timer import Timer
 from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 5.0
+ROUND_S: Final = 5.0
+"""How long a round lasts at most: a partition without a leader does not delay the next one."""
 
 
 class LogStartWatch:
@@ -50,13 +53,19 @@ class LogStartWatch:
 
     async def _ask(self) -> None:
         try:
-            timestamps = dict.fromkeys(self._core.deliveries.stalled_partitions(), EARLIEST)
-            starts = await find_offsets(self._network, timestamps, READ_UNCOMMITTED)
-            for partition, start in starts.items():
-                if start is not None:
-                    self._core.note_log_start(partition, start.offset)
-            self._wakeup.set()
-        except (ConnectionError, TimeoutError, KafkaError) as error:
-            log.debug("log starts behind closed gates: %s", error)
+            await asyncio.gather(*map(self._ask_for, self._core.deliveries.stalled_partitions()))
         finally:
             self._task = None
+            self._wakeup.set()  # also without news: the next round is scheduled then
+
+    async def _ask_for(self, partition: TopicPartition) -> None:
+        """Ask for one log start: another partition may have no leader, or may have been removed."""
+        try:
+            async with asyncio.timeout(ROUND_S):
+                found = (await find_offsets(self._network, {partition: EARLIEST}, READ_UNCOMMITTED))[partition]
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.debug("log start behind a closed gate: %s", error)
+            return
+        if found is not None:
+            self._core.note_log_start(partition, found.offset)
+            self._wakeup.set()
