@@ -76,6 +76,8 @@ class ConnectionPool:
         self._by_node: dict[tuple[int, int], PooledConnection] = {}
         self._reported: set[int] = set()
         """Nodes that were reported as unreachable."""
+        self.silent: set[int] = set()
+        """Nodes that did not answer in time, and nothing since: perhaps frozen, with open connections."""
 
     def ready(self, node_id: int, channel: int) -> Connection | None:
         """Return the open connection to a node; None while an attempt is in progress or backed off."""
@@ -133,10 +135,10 @@ class ConnectionPool:
             security=self._config.security,
         )
 
-    def backoff_ms(self, node_id: int) -> tuple[bool, float]:
-        """Return a sort key for nodes: open connections first, recent failures last."""
-        link = self._by_node.get((node_id, DATA))
-        return (True, 0.0) if link is None else (link.open is None, link.retry_at)
+    def preference(self, node_id: int) -> tuple[bool, bool, float]:
+        """Return a sort key for nodes: open connections first, recent failures and silent nodes last."""
+        link, silent = self._by_node.get((node_id, DATA)), node_id in self.silent
+        return (silent, True, 0.0) if link is None else (silent, link.open is None, link.retry_at)
 
     def prune(self) -> None:
         """Forget removed nodes. An open connection to one still serves its users."""

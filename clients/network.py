@@ -274,11 +274,17 @@ class Network:
         `version` None: the highest that both sides support; `timeout_ms` None: the client's request timeout. Raises
         ConnectionError when the node cannot be reached or the connection is lost, TimeoutError without an answer.
         """
-        connection = await self.connection(node_id, channel=channel)
-        return await connection.call(request, version=version, timeout_ms=timeout_ms)
+        try:
+            connection = await self.connection(node_id, channel=channel)
+            response = await connection.call(request, version=version, timeout_ms=timeout_ms)
+        except TimeoutError:
+            self._links.silent.add(node_id)
+            raise
+        self._links.silent.discard(node_id)
+        return response
 
     async def call_any(self, request: Any) -> Any:
-        """Return the response of the first node that answers; open connections are tried first."""
+        """Return the response of the first node that answers; open connections are tried first, silent nodes last."""
         error: Exception = ConnectionError("no node is known")
         for node_id in self._nodes_by_preference():
             try:
@@ -391,7 +397,7 @@ class Network:
     def _nodes_by_preference(self) -> list[int]:
         nodes = list(self.metadata.nodes)
         self._rng.shuffle(nodes)
-        return sorted(nodes, key=self._links.backoff_ms)
+        return sorted(nodes, key=self._links.preference)
 
     def _metadata_request(self) -> MetadataRequest:
         topics = [MetadataRequestTopic(name=topic) for topic in self._topics]

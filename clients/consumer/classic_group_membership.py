@@ -134,7 +134,8 @@ class ClassicMembership:
         self.is_leader = False
         self.assigns = False
         """Whether it assigns partitions now. A static leader that returns does not: the assignment stays (KIP-814)."""
-        self._session_timeout_ms = session_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        """After this time without a heartbeat the coordinator removes the member, as far as it is known."""
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self.instance_id = group_instance_id
         self._client_rack = client_rack
@@ -218,7 +219,7 @@ class ClassicMembership:
         self.state = State.JOINING
         return JoinGroupRequest(
             group_id=self.group_id,
-            session_timeout_ms=self._session_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             member_id=self.member_id,
             group_instance_id=self.instance_id,

@@ -88,6 +88,11 @@ class ClassicGroupSession:
         """Whether the member may have been replaced, and must ask the coordinator before it acts for the group."""
         return self.membership.unsure(self._clock_s())
 
+    @property
+    def patience_ms(self) -> int:
+        """How long to wait for the response to a heartbeat: after a session another broker may have the group."""
+        return min(self.membership.session_timeout_ms, self._network.config.request_timeout_ms)
+
     def ask_now(self) -> None:
         """Send a heartbeat at once, to learn whether this member is still valid."""
         self._beat_now.set()
@@ -322,7 +327,7 @@ class ClassicGroupSession:
         return {name: topic for name in topics if (topic := metadata.topics.get(name)) is not None}
 
     async def _beat(self) -> None:
-        """Send heartbeats between joins; find a lost coordinator again, and report a lost membership.
+        """Send heartbeats between joins; find a lost or silent coordinator again, and report a lost membership.
 
         Heartbeats continue during a rebalance: the application may still process records, and has the rebalance timeout
         to return, not only the session timeout. One that never returns is treated as dead after the same time (Kafka's
@@ -355,7 +360,7 @@ class ClassicGroupSession:
     async def _beat_once(self) -> None:
         identity, sent_at_s = self._identity(), self._clock_s()
         settled = identity == (self.membership.owner.member_id, self.membership.owner.generation_id)
-        response = await self._call(self.membership.heartbeat_request(), _top_level)
+        response = await self._call(self.membership.heartbeat_request(), _top_level, timeout_ms=self.patience_ms)
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and identity == self._identity():
             was_unsure = self.unsure
@@ -395,14 +400,20 @@ class ClassicGroupSession:
         return fate
 
     async def _call(
-        self, request: Any, error_of: Callable[[Any], int], *, parked: bool = False, channel: int = GROUP
+        self,
+        request: Any,
+        error_of: Callable[[Any], int],
+        *,
+        parked: bool = False,
+        timeout_ms: float | None = None,
+        channel: int = GROUP,
     ) -> Any:
         return await self._network.call_coordinator(
             self.membership.group_id,
             request,
             error_of,
             channel=channel,
-            timeout_ms=self._rebalance_timeout_ms + ANSWER_MARGIN_MS if parked else None,
+            timeout_ms=self._rebalance_timeout_ms + ANSWER_MARGIN_MS if parked else timeout_ms,
         )
 
 

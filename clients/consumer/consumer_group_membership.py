@@ -31,6 +31,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 JOINING: Final = 0
 LEAVING: Final = -1
 STATIC_LEAVE: Final = -2
+UNTOLD_MS: Final = 2**31 - 1
+"""The session timeout of a coordinator that does not tell it."""
 
 _OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 """Errors by which the coordinator no longer knows this member: it lost its partitions and starts again."""
@@ -63,6 +65,7 @@ class ConsumerGroupMembership(ClassicMembership):
             group_instance_id=group_instance_id,
             client_rack=client_rack,
         )
+        self.session_timeout_ms = UNTOLD_MS
         self.cooperative = True
         self.protocol = self.assignors[0].name
         self._rng = rng
@@ -144,6 +147,8 @@ class ConsumerGroupMembership(ClassicMembership):
         While the member still has to revoke a partition, the rebalance timeout runs, and no response restarts it.
         """
         timeout_ms = response.session_timeout_ms
+        if timeout_ms >= 0:
+            self.session_timeout_ms = timeout_ms
         self.lease.agree(
             session_timeout_s=None if timeout_ms < 0 else timeout_ms / 1000,
             heartbeat_interval_s=response.heartbeat_interval_ms / 1000,

@@ -179,6 +179,7 @@ class ConsumerGroupSession(ClassicGroupSession):
             self.membership.group_id,
             request,
             lambda answer: int(answer.error_code),
+            timeout_ms=self.patience_ms,
             on_unknown_outcome=on_unknown_outcome,
         )
         if response.error_code == ErrorCode.NONE and response.heartbeat_interval_ms > 0:

@@ -17,7 +17,7 @@ import pytest
 from anabranch.clients import network as network_module
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import NetworkConfig, parse_servers
-from anabranch.clients.network import Network
+from anabranch.clients.network import GROUP, Network
 from anabranch.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.protocol.apis.metadata import (
@@ -328,6 +328,22 @@ async def test_lost_connection_is_reopened() -> None:
         await network.call(2, heartbeat())
         brokers.peers[2].drop_connections()
         assert (await network.retry(lambda: network.call(2, heartbeat()))).throttle_time_ms == 2
+
+
+async def test_node_that_did_not_answer_in_time_is_asked_last_until_it_answers() -> None:
+    """Its other connection is still open: it would be chosen as often as the others, for a whole timeout each time."""
+    async with connected(nodes=3) as (brokers, network):
+        for node in (1, 2, 3):
+            await network.call(node, heartbeat())
+        brokers.silent.add(1)
+        with pytest.raises(TimeoutError):
+            await network.call(1, heartbeat(), timeout_ms=20, channel=GROUP)
+        seen = len(brokers.peers[1].seen)
+        assert {(await network.call_any(heartbeat())).throttle_time_ms for _ in range(20)} == {2, 3}
+        assert len(brokers.peers[1].seen) == seen
+        brokers.silent.clear()
+        await network.call(1, heartbeat())
+        assert {(await network.call_any(heartbeat())).throttle_time_ms for _ in range(20)} == {1, 2, 3}
 
 
 async def test_ready_connects_in_the_background() -> None:

@@ -20,6 +20,7 @@ from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignm
 from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.cluster.in_process import Cluster
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replica_cluster import until
 from tests.clients.consumer.groups import (
@@ -259,6 +260,31 @@ async def test_static_member_that_a_poll_of_positions_calls_unknown_does_not_rep
                         await first.getmany(timeout_ms=10)
                 assert fenced.value.code is ErrorCode.FENCED_INSTANCE_ID
                 await successor.check_membership()
+
+
+async def test_frozen_coordinator_is_given_up_when_the_session_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker may coordinate the group by then. `request_timeout_ms` is 40 s."""
+    async with cluster_and_admin(brokers=1, timeout_s=20, group_min_session_timeout_ms="1000") as (cluster, admin):
+        await make_topic(admin, 1)
+        async with consumer_of(cluster, session_timeout_ms=1000) as consumer:
+            while not consumer.assignment():
+                await consumer.getmany(timeout_ms=1000)
+            call, unanswered = consumer._network.call, list[Any]()
+
+            async def frozen(node_id: int, request: Any, *, timeout_ms: float | None = None, **more: Any) -> Any:
+                if not isinstance(request, HeartbeatRequest):
+                    return await call(node_id, request, timeout_ms=timeout_ms, **more)
+                unanswered.append(request)
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await asyncio.Event().wait()
+                raise AssertionError("nothing sets it")
+
+            monkeypatch.setattr(consumer._network, "call", frozen)
+            await until(lambda: len(unanswered) == 2)
+            monkeypatch.undo()
+            await until(lambda: session_of(consumer).membership.state is State.UNJOINED)
+            while not session_of(consumer).membership.stable:
+                await consumer.getmany(timeout_ms=100)
 
 
 class Deliberate(PartitionAssignor):

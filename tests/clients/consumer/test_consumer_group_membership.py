@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.clients.consumer.assignors import make_assignors
 from anabranch.clients.consumer.classic_group_membership import HeartbeatOutcome, State
-from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.clients.consumer.consumer_group_membership import UNTOLD_MS, ConsumerGroupMembership
 from anabranch.protocol.apis.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatResponse,
@@ -135,6 +135,16 @@ def test_fatal_response_is_raised(code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
         joined().on_heartbeat(code)
     assert refused.value.code is code
+
+
+def test_session_timeout_is_the_brokers_however_the_consumer_is_configured() -> None:
+    """It limits how long a response is waited for."""
+    one, response = member(), answer()
+    one.renew_lease(response, 100.0)
+    assert one.session_timeout_ms == UNTOLD_MS, "Kafka's brokers do not tell it"
+    response.session_timeout_ms = 6_000
+    one.renew_lease(response, 101.0)
+    assert one.session_timeout_ms == 6_000
 
 
 def test_expired_lease_keeps_member_id_and_epoch() -> None:
