@@ -96,7 +96,7 @@ def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
         return
     assert group.state is COMPLETING, f"{group.describe()}: a member in a group without members"
     hold_sync(group, member, event.ticket)
-    if member.member_id == group.members.leader_id:
+    if member.member_id == group.members.leader_id and not group.assignment_phase.proposed:  # else one is being stored
         group.persist(group.assignment_phase.propose(group.members.by_id, assignment_in(group, event)))
 
 

@@ -88,6 +88,20 @@ def test_assignment_that_cannot_be_stored_starts_a_rebalance() -> None:
     assert drive.group.state is STABLE
 
 
+def test_members_get_the_assignment_that_is_stored_although_the_leader_brings_another_one_meanwhile() -> None:
+    """Its first response was lost: it joins again, and its assignor may decide otherwise by then."""
+    drive = Driver()
+    leader = drive.draw_id()
+    drive.join(leader)
+    lost = drive.sync(leader, {leader: b"first"})
+    drive.join(leader)
+    again = drive.sync(leader, {leader: b"second"})
+    assert drive.answers[lost].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    drive.persisted()
+    assert not drive.persists
+    assert (drive.group.state, drive.answers[again].assignment) == (STABLE, b"first")
+
+
 def test_assignment_stored_after_a_new_rebalance_is_ignored() -> None:
     drive = Driver()
     leader = drive.draw_id()
