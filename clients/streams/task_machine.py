@@ -361,6 +361,7 @@ class TaskMachine:
         effects: list[Effect] = []
         for task in ready:
             task.run()
+            self._expected.discard(task.id)  # after a failed commit: it has restored what it was to stop for
             effects.append(Resume(self._assigned_here(view, task.id)))
             log.info("%s is running, with %d keys", task.id, task.entries)
         return [*effects, Follow()] if ready else []

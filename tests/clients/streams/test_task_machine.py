@@ -222,6 +222,21 @@ def test_running_task_stops_for_arriving_keys_and_catches_up_after_commit(
     assert one[0].state is State.CATCHING_UP
 
 
+def test_task_that_runs_again_after_a_failed_commit_does_not_stop_for_what_it_has_restored(one: Instance) -> None:
+    """It would stop without a pause of its input: the next records would end the instance."""
+    one.runs(0)
+    one.reads(0, 7)
+    one[0].doubt("counts")
+    one[0].stores["counts"].put(b"k", b"1")
+    assert one.commit() is not None
+    one.machine.commit_failed()
+    one.machine.on_aborted(one.view)
+    one.aim()
+    assert Resume([place(0)]) in one.release()
+    assert one.machine.catch_up_expected() == []
+    one.machine.process(one.view, {place(0): [record(0, b"a")]}, 0)
+
+
 def test_records_for_a_task_that_is_not_running_are_an_assertion_error(one: Instance) -> None:
     one.assign(0)
     with pytest.raises(AssertionError, match="0_0 is catching up and was given records"):
