@@ -19,7 +19,6 @@ from typing import Final
 
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.producer.producer_record import RecordMetadata
 from anabranch.clients.producer.transaction_errors import AbortableError, FatalError
@@ -27,6 +26,7 @@ from anabranch.clients.streams.changelog import (
     MARK_HEADERS,
     changelog_topic,
 )
+from anabranch.clients.streams.changelog_bounds import UNKNOWN_TOPIC_ID
 from anabranch.clients.streams.handover_writer import Delivery, HandoverWriter
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
 from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
@@ -34,7 +34,6 @@ from anabranch.clients.streams.task_effects import Commit
 from anabranch.clients.streams.tasks import Output, Task
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
-from anabranch.protocol.wire import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +102,6 @@ class Committer:
         self._open = False
         self._sent: list[asyncio.Future[RecordMetadata]] = []
         """Output sent outside transactions."""
-        self._topic_ids: dict[str, bytes] = {}
-        """The id of each changelog when it was last written."""
         self._changelog_deleted = False
         self.moves = Moves()
         self.commits = 0
@@ -170,17 +167,9 @@ class Committer:
         tasks, offsets = commit.tasks, commit.offsets
         try:
             producer = await self._begin()
+            await self._check_changelogs(producer, tasks)
             if self.exactly_once:
-                deliveries = await self._handovers.write(producer, commit.departures)
-                written = await self._log_changes(producer, tasks)
-                if offsets:
-                    await self._send_offsets(producer, offsets, commit.member)
-                await producer.flush()
-                for name in {name for receipts in written for name in receipts}:
-                    # The producer moves refused batches to a changelog that was created again meanwhile.
-                    self._check_topic_id(changelog_topic(self._application_id, name), producer.metadata)
-                await self._end(producer)
-                self._settle(tasks, written, transactional=True)
+                deliveries = await self._store_in_transaction(producer, commit)
             else:
                 await self._must_be_member()
                 written = await self._log_changes(producer, tasks)
@@ -189,6 +178,8 @@ class Committer:
                 if failures := [error for receipt in sent if (error := receipt.exception()) is not None]:
                     raise failures[0]
                 self._settle(tasks, written, transactional=False)
+                for task, name in await self._recreated(producer, tasks):
+                    task.doubt(name)
                 deliveries = await self._hand_over_apart(commit)
                 if offsets:
                     await self._consumer.commit(offsets)
@@ -301,6 +292,18 @@ class Committer:
             await producer.flush()
         await producer.send_offsets_to_transaction(offsets, member or self._consumer.group_metadata())
 
+    async def _store_in_transaction(self, producer: Producer, commit: Commit) -> list[Delivery]:
+        deliveries = await self._handovers.write(producer, commit.departures)
+        written = await self._log_changes(producer, commit.tasks)
+        if commit.offsets:
+            await self._send_offsets(producer, commit.offsets, commit.member)
+        await producer.flush()
+        # The producer moves refused batches to a changelog that was created again meanwhile.
+        await self._check_changelogs(producer, commit.tasks)
+        await self._end(producer)
+        self._settle(commit.tasks, written, transactional=True)
+        return deliveries
+
     async def _log_changes(self, producer: Producer, tasks: Sequence[Task]) -> list[_Logged]:
         logged: list[_Logged] = []
         for task in tasks:
@@ -313,7 +316,6 @@ class Committer:
                     # Another instance may have added partitions to the topic, and handed over this task's initial
                     # state.
                     await producer.wait_for_partitions(topic, 1 + task.id.partition)
-                    self._check_topic_id(topic, producer.metadata)
                 for key, row in store.changes.items():
                     value, timestamp_ms = store.logged(row)
                     rows.append(
@@ -332,14 +334,36 @@ class Committer:
             logged.append(receipts)
         return logged
 
-    def _check_topic_id(self, topic: str, metadata: ClusterMetadata) -> None:
-        """Have the tasks compare their stores with the changelog if it was recreated since the last commit."""
-        known = metadata.topics.get(topic)
-        if known is None or known.topic_id == ZERO_UUID:
-            return
-        before, self._topic_ids[topic] = self._topic_ids.get(topic), known.topic_id
-        if before not in (None, known.topic_id):
-            raise AbortableError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was deleted and created again")
+    async def _check_changelogs(self, producer: Producer, tasks: Sequence[Task]) -> None:
+        """Raise `AbortableError` if a changelog was created again: the tasks then begin with what it has."""
+        for task, name in await self._recreated(producer, tasks):
+            topic = changelog_topic(self._application_id, name)
+            raise AbortableError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{topic} was deleted and created again ({task.id} was restored before)",
+            )
+
+    async def _recreated(self, producer: Producer, tasks: Sequence[Task]) -> list[tuple[Task, str]]:
+        """Return the stores whose changelog is not the topic any more from which they were restored.
+
+        The producer writes to the topic of its metadata. These may also be older than the store.
+        """
+        topics = producer.metadata.topics
+        found: list[tuple[Task, str]] = []
+        for task in tasks:
+            for name, store in task.stores.items():
+                topic = topics.get(changelog_topic(self._application_id, name))
+                known = b"" if topic is None else topic.topic_id
+                if store.topic_id != known and not {store.topic_id, known} & UNKNOWN_TOPIC_ID:
+                    found.append((task, name))
+        if not found:
+            return []
+        present = await self._topics.topic_ids({changelog_topic(self._application_id, name) for _, name in found})
+        return [
+            (task, name)
+            for task, name in found
+            if present.get(changelog_topic(self._application_id, name)) != task.stores[name].topic_id
+        ]
 
     async def _hand_over_apart(self, commit: Commit) -> list[Delivery]:
         """Hand over in transactions, although commits are not."""
@@ -348,14 +372,9 @@ class Committer:
         producer = await self._connect(f"{self._transactional_id}-handover")
         try:
             await producer.begin_transaction()
-            deliveries = await self._handovers.write(producer, commit.departures)
-            written = await self._log_changes(producer, commit.tasks)
-            await self._send_offsets(producer, commit.offsets, commit.member)
-            await self._end(producer)
+            return await self._store_in_transaction(producer, commit)
         finally:
             await producer.stop()
-        self._settle(commit.tasks, written, transactional=True)
-        return deliveries
 
     def _settle(self, tasks: Sequence[Task], logged: Sequence[_Logged], *, transactional: bool) -> None:
         for task, receipts in zip(tasks, logged, strict=True):

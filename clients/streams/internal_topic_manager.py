@@ -72,6 +72,19 @@ class InternalTopicManager:
         """Return which of these topics do not exist."""
         return [topic for topic in sorted(topics) if await self._describe(topic) is None]
 
+    async def topic_ids(self, topics: Collection[str]) -> dict[str, bytes]:
+        """Return the present ids of these topics, of those that exist and can be looked up."""
+        found: dict[str, bytes] = {}
+        for topic in sorted(topics):
+            try:
+                described = await self._describe(topic)
+            except (ConnectionError, TimeoutError, KafkaError) as error:
+                log.debug("cannot look up %s: %s", topic, error)
+                continue
+            if described is not None:
+                found[topic] = described.topic_id
+        return found
+
     async def prepare(self, topic: str, partitions: int) -> bool:
         """Create a topic, or widen a changelog, to at least this many partitions; return whether it is new."""
         if self._widths.get(topic, 0) >= partitions:

@@ -129,6 +129,8 @@ class TaskManager(PartitionKeyRebalanceListener):
             effects = machine.on_committed(commit, self._loop.time(), handed_over=bool(deliveries))
             self.committer.moves.copied += self.runner.copy(deliveries)
             self.runner.carry_out(effects)
+            # A changelog may have been created again meanwhile: its tasks process nothing before they have read it.
+            self.runner.carry_out(machine.expect_arrivals(self.consumer))
         self.runner.carry_out(machine.catch_up_expected())
 
     async def recover(self, error: TasksMigrated) -> None:

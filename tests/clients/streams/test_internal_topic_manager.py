@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -82,3 +83,26 @@ async def test_missing_partner_of_a_repartition_topic_is_as_wide_as_that_whateve
             await admin.wait_for_topic(name)
         await InternalTopicManager(admin, "app", topology.build("app"), replication_factor=1).prepare_repartition()
         assert len((await admin.describe_topic("app-two-repartition")).partitions) == 3
+
+
+async def test_ids_of_topics_that_exist_are_looked_up() -> None:
+    async with (
+        asyncio.timeout(100),
+        Cluster(brokers=1, seed=1) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        topics = InternalTopicManager(admin, "app", counts().build("app"), replication_factor=1)
+        await topics.prepare(CHANGELOG, 3)
+        present = (await admin.describe_topic(CHANGELOG)).topic_id
+        assert await topics.topic_ids({CHANGELOG, "app-none-changelog"}) == {CHANGELOG: present}
+
+
+async def test_ids_that_cannot_be_looked_up_are_left_out() -> None:
+    """A commit that asks then takes the changelog for another one, and its tasks look again."""
+
+    class Unreachable:
+        async def describe_topic(self, name: str) -> None:
+            raise ConnectionError("no node responded")
+
+    topics = InternalTopicManager(cast(Admin, Unreachable()), "app", counts().build("app"), replication_factor=1)
+    assert await topics.topic_ids({CHANGELOG}) == {}
