@@ -29,7 +29,7 @@ from anabranch.clients.producer.own_partitioner import OwnPartitioner
 from anabranch.clients.producer.partitioner import Sticky
 from anabranch.clients.producer.producer_identity import Numbering
 from anabranch.clients.producer.producer_record import Receipt, Record, size_of
-from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
+from anabranch.clients.producer.queues import NO_GENERATION, Batch, PartitionQueue, TopicQueues
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition, not_live, too_few_replicas
 from anabranch.clients.producer.transaction_errors import TransactionAborted
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -273,7 +273,7 @@ class Accumulator:
         queue = batch.queue
         if code in _STORED:
             queue.unresolved.remove(batch)
-            if batch.batch_generation == queue.batch_generation:
+            if batch.batch_generation == queue.batch_generation and not batch.of_deleted_topic:
                 queue.established = True
             batch.complete(base_offset, log_append_time_ms)
             self.statistics.acknowledged_records += len(batch.records)
@@ -296,6 +296,10 @@ class Accumulator:
         elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1 and not batch.doubtful:
             queue.split(batch)
             self.statistics.split_batches += 1
+        elif batch.of_deleted_topic and not batch.doubtful and code in _REFUSED_BEFORE_APPEND:
+            self.statistics.refused_batches += 1
+            switch.refuse(batch, NO_GENERATION)
+            self._settle(queue.topic)
         elif code.retriable:
             batch.doubtful = batch.doubtful or code not in _REFUSED_BEFORE_APPEND
             self._later(batch, now)

@@ -51,11 +51,13 @@ class Batch:
         "records",
         "retry_at",
         "size_bytes",
+        "topic_id",
     )
 
     def __init__(self, queue: PartitionQueue, created_at: float) -> None:
         self.queue = queue
         self.created_at = created_at
+        self.topic_id = queue.topic.topic_id
         self.batch_generation = queue.batch_generation
         self.key_class = queue.key_class
         self.records: list[Record] = []
@@ -90,13 +92,18 @@ class Batch:
     def part(self, start: int, stop: int) -> Batch:
         """Return some of the records, with their sequence numbers and the batch's own age and generation."""
         part = Batch(self.queue, self.created_at)
-        part.batch_generation, part.key_class = self.batch_generation, self.key_class
+        part.topic_id, part.batch_generation, part.key_class = self.topic_id, self.batch_generation, self.key_class
         part.records = self.records[start:stop]
         part.size_bytes = sum(size_of(one.key, one.value, one.headers) for one in part.records)
         part.producer_id, part.producer_epoch = self.producer_id, self.producer_epoch
         part.base_sequence = (self.base_sequence + start) % SEQUENCES if self.base_sequence >= 0 else -1
         part.ordinal, part.attempts = self.ordinal, self.attempts
         return part
+
+    @property
+    def of_deleted_topic(self) -> bool:
+        """Whether it was partitioned for an earlier topic of this name."""
+        return self.topic_id != self.queue.topic.topic_id
 
     def keep(self, records: list[Record]) -> None:
         """Keep only these records; the batch has not been transmitted."""

@@ -20,6 +20,9 @@ created again since does not know what the earlier one stored: a batch that may 
 good, and fails (K504). Metadata of an older generation is ignored (K507). Records whose partition the application chose
 are never moved; a sealed one fails them.
 
+A topic that was deleted and made again has another id, and any partitions. What the first one's leaders refused belongs
+where the next one has its keys, and meanwhile nothing younger is transmitted.
+
 Pure: works on `queues`, decides nothing about time, nodes or acknowledgements.
 """
 
@@ -29,7 +32,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from anabranch.clients.producer.producer_record import Record, size_of
-from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
+from anabranch.clients.producer.queues import NO_GENERATION, Batch, PartitionQueue, TopicQueues
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import KeyClass
@@ -54,6 +57,7 @@ def adopt(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Se
         queue.established = False
         if reborn:
             queue.fence = queue.batch_generation
+            move_on(queue)
         if lineage is not None or reborn:
             withdraw(queue)
     return bool(affected)
@@ -80,6 +84,13 @@ def withdraw(queue: PartitionQueue) -> None:
     queue.waiting.clear()
 
 
+def move_on(queue: PartitionQueue) -> None:
+    """Take back what the leaders of a deleted topic refused: its keys may have other partitions in the next one."""
+    for batch in list(queue.unresolved):
+        if batch.of_deleted_topic and not batch.on_wire and not batch.doubtful:
+            refuse(batch, NO_GENERATION)
+
+
 def refusal_is_final(batch: Batch, generation: int) -> bool:
     """Whether a leader that names this generation can never accept the batch.
 
@@ -97,7 +108,7 @@ def outcome_is_lost(batch: Batch, first_generation: int) -> bool:
 def refuse(batch: Batch, generation: int) -> None:
     """Apply a refusal (step (c), first half): nothing older than the leader's generation may follow."""
     queue = batch.queue
-    if generation > batch.batch_generation:
+    if generation > batch.batch_generation and not batch.of_deleted_topic:
         queue.fence = max(queue.fence, generation)
     queue.unresolved.remove(batch)
     queue.rewind(batch)
@@ -119,6 +130,8 @@ def closed_partitions(topic: TopicQueues) -> frozenset[int]:
     """Step (d): the live partitions that share keys with a stale unresolved batch."""
     if topic.lineage is None:
         return frozenset()
+    if any(batch.of_deleted_topic for queue in topic.queues.values() for batch in queue.unresolved):
+        return frozenset(topic.live)
     stale = stale_classes(topic)
     if not stale:
         return frozenset()

@@ -15,6 +15,7 @@ import pytest
 from anabranch.clients.producer import drain_order, queues, switch
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import KeyClass
 from tests.clients.producer.world import TOPIC, UNKEYED, Leader, Receipt, Rules, Violation, World, explicit_route
 
@@ -402,6 +403,58 @@ def test_batch_of_deleted_topic_does_not_wait_for_its_generation_in_the_next_top
             world.arrive(node)
             world.answer(node)
     assert [stored.number for stored in world.leaders[0].log] == [0, 1]
+
+
+WIDER = Lineage(4, [(0, 4)])
+"""The lineage of a topic that was deleted and made again with other partitions, in the same generation as before."""
+
+
+@pytest.mark.parametrize("adopted_first", [False, True])
+def test_refused_batch_of_deleted_topic_is_partitioned_for_the_next_one(adopted_first: bool) -> None:
+    """The generation does not tell the two topics apart, but the keys have other partitions. Younger records wait."""
+    world = settled((1, 4))
+    world.send(1)
+    world.transmit()
+    topic = world.accumulator.topic(TOPIC)
+    world.leaders = {}
+    world.arrive(world.where[0])
+    if adopted_first:
+        world.accumulator.adopt(TOPIC, b"other", WIDER, range(4))
+        world.send(1)
+        world.transmit()
+        assert waiting(topic) == {1: [1]}, "an older record of its key is on its way"
+    world.answer(world.where[0])
+    if not adopted_first:
+        world.accumulator.adopt(TOPIC, b"other", WIDER, range(4))
+        world.send(1)
+    assert waiting(topic) == {1: [0, 1]}
+    assert topic.queue(0).next_sequence == 0
+
+
+def test_batch_of_deleted_topic_that_was_stored_there_holds_nothing_back() -> None:
+    world = settled((1, 4))
+    world.send(1)
+    world.transmit()
+    topic = world.accumulator.topic(TOPIC)
+    world.arrive(world.where[0])
+    world.accumulator.adopt(TOPIC, b"other", WIDER, range(4))
+    assert topic.closed == {0, 1, 2, 3}
+    world.answer(world.where[0])
+    assert not topic.closed
+    assert not topic.queue(0).established, "the next topic's leader has not seen this producer"
+
+
+def test_refusal_by_a_leader_of_the_deleted_topic_fences_no_partition_of_the_next_one() -> None:
+    """Its generation is higher than any of the next topic, whose metadata would be waited for in vain."""
+    world = settled((1, 4))
+    world.send(1)
+    world.transmit()
+    topic = world.accumulator.topic(TOPIC)
+    (batch,) = topic.queue(0).unresolved
+    world.accumulator.adopt(TOPIC, b"other", WIDER, range(4))
+    world.accumulator.complete(batch, ErrorCode.INVALID_PARTITION_METADATA, world.now, generation=7)
+    assert waiting(topic) == {1: [0]}
+    assert not topic.queue(0).fenced
 
 
 def test_refusal_of_batch_of_deleted_topic_fences_no_partition_of_a_topic_without_generations() -> None:
