@@ -46,7 +46,7 @@ from anabranch.protocol.records.batch import (
     MAGIC,
     MAGIC_POSITION,
 )
-from anabranch.protocol.wire import constructor_of
+from anabranch.protocol.wire import ZERO_UUID, constructor_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -146,7 +146,7 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
                 rows.append(refuse(ctx, hints, topic.name, data.index, error))
                 continue
             try:
-                rows.append(append(replicas, request.acks, topic.name, data, prepared))
+                rows.append(append(replicas, request.acks, topic, data, prepared))
             except KafkaError as error:
                 rows.append(refuse_append(ctx, hints, topic.name, data.index, request.acks, error))
         if rows:
@@ -212,10 +212,13 @@ def check_format(version: int, records: Buffer | None) -> None:
 
 
 def append(
-    replicas: ReplicaManager, acks: int, topic: str, data: PartitionProduceData, prepared: PreparedProduce
+    replicas: ReplicaManager, acks: int, topic: TopicProduceData, data: PartitionProduceData, prepared: PreparedProduce
 ) -> PartitionProduceResponse:
     """Append to one partition; with acks=-1 add the row to `prepared.waiting`."""
-    partition = replicas.leader_of(topic, data.index)
+    partition = replicas.leader_of(topic.name, data.index)
+    if topic.expected_topic_id not in (ZERO_UUID, partition.topic_id) and partition.topic_id != ZERO_UUID:
+        # The topic was deleted and made again: its generations are the same numbers, its keys have other partitions.
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition!r} belongs to another topic of this name")
     verified = prepared.verified
     info = replicas.append_local(
         partition,

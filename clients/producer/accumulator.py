@@ -44,16 +44,6 @@ _OUT_OF_SEQUENCE: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-_REFUSED_BEFORE_APPEND: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.INVALID_PARTITION_METADATA,
-    }
-)
-"""Retriable errors that are certain: the batch is not in the log."""
 _STORED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
@@ -176,13 +166,14 @@ class Accumulator:
         """Note which partitions exist. A merged and removed partition answers no request any more.
 
         Records that it is known to have refused are partitioned again. A batch of unknown outcome may have been stored
-        and read before the removal: sent elsewhere it would be a duplicate, so its delivery timeout decides (K504).
+        and read before the removal: sent elsewhere it would be a duplicate, so its delivery timeout decides (K504). In
+        another topic than that of its requests it would be none.
         """
         topic = self.topics[name]
         for queue in topic.queues.values():
             if queue.live or queue.index in listed:
                 continue
-            for batch in [one for one in queue.unresolved if not one.on_wire and not one.doubtful]:
+            for batch in [one for one in queue.unresolved if not one.on_wire and not switch.may_be_stored(one)]:
                 self.statistics.refused_batches += 1
                 switch.refuse(batch, queue.batch_generation)
         self._settle(topic, force=True)
@@ -296,12 +287,12 @@ class Accumulator:
         elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1 and not batch.doubtful:
             queue.split(batch)
             self.statistics.split_batches += 1
-        elif batch.of_deleted_topic and not batch.doubtful and code in _REFUSED_BEFORE_APPEND:
+        elif batch.of_deleted_topic and switch.is_left_behind(batch, code):
             self.statistics.refused_batches += 1
             switch.refuse(batch, NO_GENERATION)
             self._settle(queue.topic)
         elif code.retriable:
-            batch.doubtful = batch.doubtful or code not in _REFUSED_BEFORE_APPEND
+            batch.doubtful = batch.doubtful or code not in switch.REFUSED_BEFORE_APPEND
             self._later(batch, now)
         else:
             self._fail_refused(batch, code, message)

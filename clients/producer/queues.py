@@ -105,6 +105,11 @@ class Batch:
         """Whether it was partitioned for an earlier topic of this name."""
         return self.topic_id != self.queue.topic.topic_id
 
+    @property
+    def names_topic(self) -> bool:
+        """Whether its requests have the topic's id, so that no other topic can store it."""
+        return self.batch_generation >= 0
+
     def keep(self, records: list[Record]) -> None:
         """Keep only these records; the batch has not been transmitted."""
         self.records = records

@@ -240,16 +240,18 @@ class Sender:
             self._accumulator.complete(batch, ErrorCode.NONE, now)
 
     def _request(self, batches: list[Batch]) -> ProduceRequest:
-        topics: dict[str, TopicProduceData] = {}
+        topics: dict[tuple[str, bytes], TopicProduceData] = {}
         compression, transactional_id = self._config.compression_type, self._config.transactional_id
         for batch in batches:
             queue = batch.queue
             name = queue.topic.name
-            topic = topics.get(name)
+            topic = topics.get((name, batch.topic_id))
             if topic is None:
-                topic = topics[name] = TopicProduceData(name=name, partition_data=[])
-                if batch.batch_generation >= 0 and queue.topic.lineage is not None:
-                    topic.undeleted_partition_count = queue.topic.lineage.count
+                topic = topics[name, batch.topic_id] = TopicProduceData(name=name, partition_data=[])
+                if batch.names_topic:
+                    topic.expected_topic_id = batch.topic_id
+                    if queue.topic.lineage is not None and not batch.of_deleted_topic:
+                        topic.undeleted_partition_count = queue.topic.lineage.count
             topic.partition_data.append(
                 PartitionProduceData(
                     index=queue.index,

@@ -21,7 +21,8 @@ good, and fails (K504). Metadata of an older generation is ignored (K507). Recor
 are never moved; a sealed one fails them.
 
 A topic that was deleted and made again has another id, and any partitions. What the first one's leaders refused belongs
-where the next one has its keys, and meanwhile nothing younger is transmitted.
+where the next one has its keys, and meanwhile nothing younger is transmitted. A batch of unknown outcome is retried
+where it was, with its own id, until a leader says that it does not know this topic (Kafka's Produce v13 has ids, too).
 
 Pure: works on `queues`, decides nothing about time, nodes or acknowledgements.
 """
@@ -30,13 +31,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from anabranch.clients.producer.producer_record import Record, size_of
 from anabranch.clients.producer.queues import NO_GENERATION, Batch, PartitionQueue, TopicQueues
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition
+from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import KeyClass
 
+REFUSED_BEFORE_APPEND: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_PARTITION_METADATA,
+    }
+)
+"""Retriable errors that are certain: the batch is not in the log."""
 Choose = Callable[[Sequence[int]], int]
 """Picks one of the live partitions for a record without a key."""
 
@@ -91,13 +104,24 @@ def move_on(queue: PartitionQueue) -> None:
             refuse(batch, NO_GENERATION)
 
 
-def refusal_is_final(batch: Batch, generation: int) -> bool:
-    """Whether a leader that names this generation can never accept the batch.
+def is_left_behind(batch: Batch, code: ErrorCode) -> bool:
+    """Whether a batch of a deleted topic with this response belongs to the partitions of the next topic.
 
-    A batch above the topic's own generation is of a deleted topic of the same name: this one has never stored it.
+    A batch of unknown outcome does once a leader does not know the topic of its id: metadata alone may be old.
     """
-    of_deleted_topic = batch.batch_generation > batch.queue.topic.generation and generation >= 0
-    return of_deleted_topic or generation > batch.batch_generation
+    if batch.doubtful:
+        return batch.names_topic and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return code in REFUSED_BEFORE_APPEND
+
+
+def may_be_stored(batch: Batch) -> bool:
+    """Whether the present topic may have the batch, because a response was lost."""
+    return batch.doubtful and not (batch.of_deleted_topic and batch.names_topic)
+
+
+def refusal_is_final(batch: Batch, generation: int) -> bool:
+    """Whether a leader that names this generation can never accept the batch."""
+    return generation > batch.batch_generation
 
 
 def outcome_is_lost(batch: Batch, first_generation: int) -> bool:
@@ -108,10 +132,11 @@ def outcome_is_lost(batch: Batch, first_generation: int) -> bool:
 def refuse(batch: Batch, generation: int) -> None:
     """Apply a refusal (step (c), first half): nothing older than the leader's generation may follow."""
     queue = batch.queue
-    if generation > batch.batch_generation and not batch.of_deleted_topic:
-        queue.fence = max(queue.fence, generation)
     queue.unresolved.remove(batch)
-    queue.rewind(batch)
+    if not batch.of_deleted_topic:  # otherwise the leader is new to the producer, and accepts any first number
+        queue.rewind(batch)
+        if generation > batch.batch_generation:
+            queue.fence = max(queue.fence, generation)
     batch.done = True
     queue.topic.returned.extend((record, batch.created_at) for record in batch.records)
 

@@ -52,6 +52,8 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData]
     undeleted_partition_count: Int32 = tagged(2530, since=9, absent=-1)
     """How many partitions the producer hashes over."""
+    expected_topic_id: Uuid = tagged(2561, since=9, absent=ZERO_UUID)
+    """The topic whose partitions the producer knows; another one of its name may have other partitions."""
 
 
 @message

@@ -44,6 +44,7 @@ def test_captured_produce_is_shown_as_a_tree() -> None:
         '          0 at 1356998400000: "N14228" -> "UA1545"',
         "      generation: -1",
         "    undeleted_partition_count: -1",
+        "    expected_topic_id: -",
     ]
 
 

@@ -16,6 +16,7 @@ from tests.broker.replication.replica_cluster import (
     log_values,
     produce_request,
     replica_cluster,
+    topic_id_of,
     until,
 )
 
@@ -46,6 +47,18 @@ async def test_duplicate_on_a_sealed_partition_gets_its_original_offset() -> Non
         await cluster.lead(1, **resized(sealed=True))
         again = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
         assert (again.error_code, again.base_offset) == (0, 0)
+
+
+async def test_batch_for_a_deleted_topic_of_the_same_name_is_refused() -> None:
+    """Its generation may be the same number, although its keys had other partitions."""
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        for expected, code in ((b"another topic's", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (topic_id_of("t"), 0)):
+            request = produce_request(batch("a"), generation=0)
+            request.topic_data[0].expected_topic_id = expected.ljust(16)
+            response = await cluster.call(cluster[1], request)
+            assert response.responses[0].partition_responses[0].error_code == code
+        assert log_values(cluster.partition(1)) == ["a"]
 
 
 @pytest.mark.parametrize("generation", [0, 2])

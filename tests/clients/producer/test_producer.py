@@ -151,6 +151,21 @@ async def test_explicit_partition_is_respected_until_sealed() -> None:
             assert (await producer.send_and_wait("t", b"v", b"k")).partition == 0
 
 
+async def test_keys_go_to_their_partitions_in_a_topic_that_was_made_again() -> None:
+    """The producer was idle meanwhile, and its metadata still describes the deleted topic."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1, "t", 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"v", b"k")
+            await admin.delete_topics(["t"])
+            await admin.wait_until(lambda metadata: "t" not in metadata.topics, "t")
+            while "t" not in admin.network.metadata.topics:
+                with contextlib.suppress(KafkaError):  # until the deletion is complete
+                    await make_topic(admin, 4, "t", 1)
+            stored = await asyncio.gather(*[producer.send_and_wait("t", b"v", b"%d" % n) for n in range(20)])
+            assert [one.partition for one in stored] == [murmur2(b"%d" % n) % 4 for n in range(20)]
+
+
 async def test_partition_that_was_added_since_the_last_metadata_can_be_chosen() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, "t", 1)

@@ -31,6 +31,7 @@ from anabranch.protocol.apis.produce import (
 )
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import read_header
+from anabranch.protocol.wire import ZERO_UUID
 from tests.clients.peer import Peer, serve
 
 PARTITIONS = 4
@@ -41,6 +42,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.peer = Peer()
+        self.topic_id = b"i" * 16
         self.produced: list[ProduceRequest] = []
         self.arrived = asyncio.Event()
         self.verdicts: list[ErrorCode | str] = []
@@ -66,6 +68,8 @@ class Broker:
             rows = []
             for data in topic.partition_data:
                 verdict = self.verdicts.pop(0) if self.verdicts else ErrorCode.NONE
+                if verdict is ErrorCode.NONE and topic.expected_topic_id not in (ZERO_UUID, self.topic_id):
+                    verdict = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if verdict == "drop":
                     raise ConnectionResetError
                 if verdict != "omit":
@@ -85,7 +89,7 @@ class Broker:
             MetadataResponseTopic(
                 error_code=0,
                 name=one.name,
-                topic_id=b"i" * 16,
+                topic_id=self.topic_id,
                 partitions=partitions,
                 base=1,
                 history=[ReshardStep(generation=3, count=PARTITIONS)],
@@ -140,6 +144,7 @@ async def test_requests_carry_generation_and_count() -> None:
         assert (metadata.partition, metadata.offset) == (2, 5)
     (topic,) = broker.produced[0].topic_data
     assert (topic.undeleted_partition_count, topic.partition_data[0].generation) == (PARTITIONS, 3)
+    assert topic.expected_topic_id == producer.metadata.topics["t"].topic_id
     assert broker.produced[0].acks == -1
 
 
@@ -148,6 +153,7 @@ async def test_modulo_partitioner_sends_neither_generation_nor_count() -> None:
         await producer.send_and_wait("t", b"v", b"k")
     (topic,) = broker.produced[0].topic_data
     assert (topic.undeleted_partition_count, topic.partition_data[0].generation) == (-1, -1)
+    assert topic.expected_topic_id == ZERO_UUID
 
 
 async def test_request_has_one_batch_per_partition() -> None:
@@ -190,6 +196,21 @@ async def test_lost_connection_resends_same_bytes() -> None:
         assert (await producer.send_and_wait("t", b"v", partition=0)).offset == 5
     first, second = (request.topic_data[0].partition_data[0].records for request in broker.produced)
     assert bytes(first or b"") == bytes(second or b"")
+
+
+async def test_batch_of_deleted_topic_names_it_until_it_is_refused() -> None:
+    """The next topic of the name must not store what the deleted one may have, nor by the deleted one's partitions."""
+    async with broker_and_producer() as (broker, producer):
+        first, second = broker.topic_id, b"j" * 16
+        broker.hold, broker.verdicts = asyncio.Event(), ["drop"]
+        sent = await producer.send("t", b"v", partition=0)
+        await broker.saw(1)
+        broker.topic_id = second
+        broker.hold.set()
+        assert (await sent).offset == 5
+    rows = [topic for request in broker.produced for topic in request.topic_data]
+    assert [one.expected_topic_id for one in rows] == [first] * (len(rows) - 1) + [second]
+    assert len(rows) > 2
 
 
 @pytest.mark.parametrize("verdict", ["omit", ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])

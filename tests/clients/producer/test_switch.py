@@ -17,10 +17,13 @@ from anabranch.clients.producer.queues import TopicQueues
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import KeyClass
+from tests.clients.producer.recreated_world import RecreatedWorld
 from tests.clients.producer.world import TOPIC, UNKEYED, Leader, Receipt, Rules, Violation, World, explicit_route
 
 CHAINS = [(1, 2), (2, 1), (1, 2, 1), (2, 1, 2), (2, 4, 1), (1, 2, 4), (3, 6, 4), (4, 6, 8, 5)]
 BELOW_THE_BASE = [(3, 2), (3, 2, 1, 5), (5, 2, 7)]
+RECREATED = [((1,), (4,)), ((4,), (1,)), ((2, 4), (3,)), ((3,), (2, 4)), ((1, 2, 1), (2, 1))]
+"""The counts of a topic, and of the next one of its name."""
 KEYS = (1, 3)
 SEVERAL = tuple(range(8))
 SEEDS = range(40)
@@ -47,6 +50,17 @@ def run(world: World, seed: int, keys: tuple[int, ...] = KEYS, steps: int = 150)
         world.run(keys=keys, records=14, steps=steps)
     except Violation as violation:
         raise Violation(f"seed {seed}: {violation}\n" + " ; ".join(world.trace)) from violation
+
+
+@pytest.mark.parametrize("seeds", [SEEDS, MORE_SEEDS], ids=["few", "many"])
+@pytest.mark.parametrize("chains", RECREATED, ids=str)
+def test_every_schedule_keeps_order_in_a_topic_that_is_made_again(
+    chains: tuple[tuple[int, ...], tuple[int, ...]], seeds: range
+) -> None:
+    for seed in seeds:
+        world = RecreatedWorld(*chains, random.Random(seed))
+        run(world, seed, keys=SEVERAL)
+        assert all(receipt.metadata is not None or refused_as_too_large(receipt) for _, _, receipt in world.sent)
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (4, 6, 8, 5), (3, 2, 1, 5)], ids=str)
@@ -152,6 +166,39 @@ def test_each_planted_defect_is_detected(
         world = World(chains[seed % len(chains)], random.Random(seed), barrier=barrier, rules=rules)
         try:
             world.run(keys=keys_for(tuple(world.counts)), records=14, steps=150)
+        except Violation as violation:
+            caught.append(f"seed {seed}: {violation}")
+            break
+    assert caught, f"{SEEDS_OF_A_DEFECT} schedules and nobody noticed"
+
+
+def closed_to_stale_classes_only(topic: TopicQueues) -> frozenset[int]:
+    stale = switch.stale_classes(topic)
+    return frozenset(index for index in topic.live if any(topic.queue(index).key_class.overlaps(one) for one in stale))
+
+
+RECREATED_DEFECTS = [
+    ("leaders that do not compare ids", "rules", None),
+    ("records that overtake those of the deleted topic", "closed_partitions", closed_to_stale_classes_only),
+    ("batches that are left behind", "is_left_behind", lambda batch, code: False),
+]
+
+
+@pytest.mark.parametrize("defect", RECREATED_DEFECTS, ids=lambda defect: defect[0])
+def test_mistake_with_a_topic_that_is_made_again_is_noticed(
+    defect: tuple[str, str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, name, mistake = defect
+    if name == "rules":
+        rules = Rules(compare_topic_ids=False)
+    else:
+        rules = Rules()
+        monkeypatch.setattr(switch, name, mistake)
+    caught = []
+    for seed in range(SEEDS_OF_A_DEFECT):
+        world = RecreatedWorld(*RECREATED[seed % len(RECREATED)], random.Random(seed), rules=rules)
+        try:
+            world.run(keys=SEVERAL, records=14, steps=150)
         except Violation as violation:
             caught.append(f"seed {seed}: {violation}")
             break
@@ -393,8 +440,8 @@ def test_batch_of_deleted_topic_does_not_wait_for_its_generation_in_the_next_top
         world.leaders = {}
         world.arrive(node)
         world.answer(node)
-    world.leaders, world.planned = {0: Leader(0)}, 0
-    world.accumulator.adopt(TOPIC, b"other", world.lineages[0], range(1))
+    world.leaders, world.planned, world.topic_id = {0: Leader(0)}, 0, b"other"
+    world.learn(0)
     world.send(2)
     for _ in range(5):
         world.now += 0.5
@@ -428,7 +475,43 @@ def test_refused_batch_of_deleted_topic_is_partitioned_for_the_next_one(adopted_
         world.accumulator.adopt(TOPIC, b"other", WIDER, range(4))
         world.send(1)
     assert waiting(topic) == {1: [0, 1]}
-    assert topic.queue(0).next_sequence == 0
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+def test_batch_of_deleted_topic_without_response_moves_once_a_leader_does_not_know_its_topic(with_id: bool) -> None:
+    """Its topic alone may have stored it, but metadata of another one may be older. Without an id any topic may."""
+    world = settled((1, 4))
+    world.send(1)
+    world.transmit()
+    topic = world.accumulator.topic(TOPIC)
+    (batch,) = topic.queue(0).unresolved
+    if not with_id:
+        batch.batch_generation = -1
+    world.accumulator.on_lost(batch, world.now)
+    world.accumulator.adopt(TOPIC, b"other", WIDER, range(4))
+    world.accumulator.note_gone(TOPIC, range(4))
+    world.accumulator.complete(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, world.now)
+    assert list(topic.queue(0).unresolved) == [batch]
+    assert batch.topic_id == b"id", "it is not for the other one"
+    world.accumulator.complete(batch, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, world.now)
+    assert waiting(topic) == ({1: [0]} if with_id else {})
+    assert topic.queue(0).next_sequence == 1, "if it is stored after all, another batch is no duplicate of it"
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+def test_batch_of_deleted_topic_without_response_moves_if_the_next_topic_lacks_its_partition(with_id: bool) -> None:
+    """No leader would respond any more. Without an id in its requests the next topic may have had it before a merge."""
+    world = settled((4, 1))
+    world.send(3)
+    world.transmit()
+    topic = world.accumulator.topic(TOPIC)
+    (batch,) = topic.queue(3).unresolved
+    if not with_id:
+        batch.batch_generation = -1
+    world.accumulator.on_lost(batch, world.now)
+    world.accumulator.adopt(TOPIC, b"other", Lineage(1, [(0, 1)]), range(1))
+    world.accumulator.note_gone(TOPIC, range(1))
+    assert waiting(topic) == ({0: [0]} if with_id else {})
 
 
 def test_batch_of_deleted_topic_that_was_stored_there_holds_nothing_back() -> None:

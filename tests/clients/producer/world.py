@@ -78,10 +78,11 @@ class Leader:
 
 @dataclass
 class Request:
-    """One batch on its way, with the bytes and the generation it had when it left."""
+    """One batch on its way, with the bytes, the topic's id and the generation it had when it left."""
 
     batch: Batch
     data: bytes
+    topic_id: bytes
     batch_generation: int
     partition: int
     node: int
@@ -92,6 +93,7 @@ class Rules:
     """What leaders do; the defaults are right, the rest are known mistakes."""
 
     duplicates_first: bool = True
+    compare_topic_ids: bool = True
     compare_counts: bool = False
 
 
@@ -110,6 +112,7 @@ class World:
         expiring: bool = False,
     ) -> None:
         self.rng = rng
+        self.topic_id = b"id"
         self.counts = counts
         self.base = min(base_of(count) for count in counts[:1])
         self.lineages = [
@@ -170,7 +173,7 @@ class World:
         if self.where[p] != request.node:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1
         leader = self.leaders.get(p)
-        if leader is None:
+        if leader is None or (self.rules.compare_topic_ids and request.topic_id != self.topic_id):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
         header = read_header(request.data)
         if len(request.data) > self.limit_bytes and header.record_count > 1:
@@ -219,7 +222,7 @@ class World:
 
     def learn(self, generation: int) -> None:
         lineage = self.lineages[generation]
-        self.accumulator.adopt(TOPIC, b"id", lineage, range(lineage.count))
+        self.accumulator.adopt(TOPIC, self.topic_id, lineage, range(lineage.count))
 
     def send(self, key_hash: int, route: int | None = None) -> None:
         number = len(self.sent)
@@ -242,7 +245,9 @@ class World:
         for node, batches in drained.requests.items():
             for batch in batches:
                 data = batch.bytes_with("none")
-                self.wires[node].append(Request(batch, data, batch.batch_generation, batch.queue.index, node))
+                self.wires[node].append(
+                    Request(batch, data, batch.topic_id, batch.batch_generation, batch.queue.index, node)
+                )
 
     def arrive(self, node: int) -> None:
         request = self.wires[node].popleft()
