@@ -65,6 +65,11 @@ class TopicConfigs:
             self._settle(topic)
         return self._effective[topic]
 
+    async def sync(self) -> None:
+        """Let the next loads show what other nodes have written until now. Raises ZkError."""
+        session = self._session()
+        await retry_connection_loss(session.sync)
+
     async def reload_topic(self, topic: str) -> None:
         """Read the changed configuration of a topic, if it is loaded."""
         if topic in self._effective:

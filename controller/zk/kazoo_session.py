@@ -246,6 +246,10 @@ class KazooSession(ZkSession):
         stat = await self._ask(path, self._client.exists_async, self._full_path(path), self._watcher(watch))
         return None if stat is None else stat_of(stat)
 
+    async def sync(self) -> None:
+        """See ZkSession."""
+        await self._ask("", self._client.sync_async, self._full_path("/"))
+
     async def create_with_stat(
         self,
         path: str,

@@ -191,6 +191,10 @@ class MemorySession(ZkSession):
 
         return await self._ask(read)
 
+    async def sync(self) -> None:
+        """See ZkSession."""
+        await self._ask(lambda: None)
+
     async def create_with_stat(
         self,
         path: str,

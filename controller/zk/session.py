@@ -7,6 +7,7 @@ session can never act under a newer one by accident, which is what fencing by ep
 What every adapter promises:
 
 - Requests of one session are carried out in the order they were made; writes and conditional writes are linearizable.
+  Reads are not: a server of an ensemble may lag behind what another session has written. `sync` has it catch up.
 - `multi` is all or nothing, and its failure names the first operation that failed.
 - A write that is larger than a server reads (`sizes`) raises TooLarge, and nothing happens.
 - A watch fires once. A session is told of a change by its watch *before* any of its reads can show the new data.
@@ -195,6 +196,9 @@ class ZkSession(Protocol):
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
         """Return the stat or None; the watch is set either way, and fires on created, changed and deleted."""
+
+    async def sync(self) -> None:
+        """Let later reads of this session show all writes that were completed before this call."""
 
     async def create(
         self,

@@ -78,6 +78,16 @@ async def test_many_znodes_are_read_at_once_and_in_order(world: World) -> None:
     assert await answer_of(zk.get_many(["/n1"])) in (SessionExpired, ConnectionLoss)
 
 
+async def test_sync_ends_behind_the_writes_of_other_sessions(world: World) -> None:
+    one, two = await world.connect(), await world.connect()
+    for number in range(20):
+        await one.create(f"/n{number}")
+        await two.sync()
+        assert await two.exists(f"/n{number}") is not None
+    await world.expire(two)
+    assert await answer_of(two.sync()) in (SessionExpired, ConnectionLoss)
+
+
 async def test_children_are_sorted_and_counted(world: World) -> None:
     zk = await world.connect()
     for path in ("/p", *[f"/p/{name}" for name in ("b", "a", "10", "9", "zeta", "Z", "ab", "ba")], "/p/a/deep"):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import NoNode
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import Assigned, replica_cluster
 
@@ -43,3 +48,27 @@ async def test_configuration_of_earlier_topic_with_same_name_is_not_used() -> No
         await cluster.session.create(paths.topic_config("t"), config, make_parents=True)
         assert await cluster.tell("t", 0) == {1: ErrorCode.NONE}
         assert cluster.partition(1).log.settings.cleanup_policy == "compact"
+
+
+async def test_configuration_of_a_new_topic_is_read_from_a_server_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's ZooKeeper server lags behind the one that the controller has read the topic from."""
+    async with replica_cluster(1) as cluster:
+        path, session = paths.topic_config("t"), cluster.session
+        await session.create(path, znodes.encode_config({"cleanup.policy": "compact"}), make_parents=True)
+        get, synced = session.get, asyncio.Event()
+
+        async def get_late(name: str) -> object:
+            if name == path and not synced.is_set():
+                raise NoNode(name)
+            return await get(name)
+
+        async def sync() -> None:
+            synced.set()
+
+        monkeypatch.setattr(session, "get", get_late)
+        monkeypatch.setattr(session, "sync", sync)
+        await cluster.lead(1, replicas=(1,))
+        assert cluster.partition(1).log.settings.cleanup_policy == "compact"
+        synced.clear()
+        await cluster.lead(1, replicas=(1,))
+        assert not synced.is_set(), "known topics need no sync"
