@@ -67,6 +67,7 @@ def is_obsolete(partition: Partition, image: ClusterImage, broker_id: int) -> bo
     if topic is None or topic.topic_id != partition.topic_id:
         return False  # the controller may be about to delete the topic, or unable to read it
     shown = topic.reported.get(partition.index)
-    if shown is None:
-        return partition.sealed and partition.generation <= topic.generation
+    if shown is None:  # an unpublished child is not shown, either, but has a later generation
+        merged = 0 <= topic.undeleted_partition_count <= partition.index
+        return merged and partition.generation <= topic.generation
     return broker_id not in shown.replicas and shown.leader_epoch > partition.leader_epoch
