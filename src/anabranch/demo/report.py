@@ -30,12 +30,14 @@ def _headline(job: Story) -> str:
     wrong = sum(job.verdict.get(name, 0) for name in VIOLATIONS)
     resizes = sum(one.kind == "resize" and bool(one.label) for one in job.moments)
     kills = sum(one.kind == "kill" for one in job.moments)
-    good = not wrong and job.verdict.get("delivered") == job.total
-    verdict = (
-        f"All {job.total:,} records were delivered in order, each once"
-        if good
-        else f"{wrong:,} violations among {job.total:,} records"
-    )
+    delivered = job.verdict.get("delivered", 0)
+    good = not wrong and delivered == job.total
+    if good:
+        verdict = f"All {job.total:,} records were delivered in order, each once"
+    elif wrong:
+        verdict = f"{wrong:,} violations among {job.total:,} records"
+    else:
+        verdict = f"{delivered:,} of {job.total:,} records were delivered"
     sub = f"The topic was resized {resizes} times under load, and {kills} processes were killed. "
     sub += "Spark checked what was delivered to applications, delivery by delivery, during the run."
     return page.headline(f"{job.topic}: resized under load and faults", verdict, sub, GOOD if good else BAD)

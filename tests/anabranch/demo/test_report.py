@@ -66,6 +66,12 @@ def test_violation_of_any_kind_is_in_headline_and_cards(kind: str, tmp_path: Pat
     assert f"<div class='card bad'><b>2</b><span>{kind.replace('_', ' ')}</span>" in page
 
 
+def test_missing_records_are_in_the_headline(tmp_path: Path) -> None:
+    report.write(tmp_path / "report.html", [judged("job", delivered=9), judged("control", out_of_order=7)])
+    page = (tmp_path / "report.html").read_text()
+    assert "<header class='bad'>" in page and "<h1>9 of 10 records were delivered</h1>" in page
+
+
 def full(topic: str, seconds: int) -> Story:
     """A story as long as those of the demonstration: samples of 8 partitions and 3 readers, four times a second."""
     story = judged(topic)
