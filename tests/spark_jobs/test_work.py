@@ -228,6 +228,21 @@ def test_malformed_line_ends_the_audit(tmp_path: Path) -> None:
         jobs.read_deliveries(replace(WISH, deliveries=(fine,), sent=(fine,), out=tmp_path / "out"))
 
 
+def test_long_wait_says_what_it_waits_for() -> None:
+    """A topic that is written to all the time has no end, and its audit seemed to hang."""
+    said = threading.Event()
+
+    class Written(io.StringIO):
+        def write(self, text: str) -> int:
+            if "reading on" in text:
+                said.set()
+            return len(text)
+
+    with jobs.saying(Console(file=Written()), "reading on", 0.001):
+        assert said.wait(60)
+    assert "reading on" not in [one.name for one in threading.enumerate()]
+
+
 @pytest.mark.parametrize("given", [{}, {"topic": "orders"}], ids=str)
 def test_log_may_have_the_name_of_its_topic(given: dict[str, str], tmp_path: Path) -> None:
     name = given.get("topic", "records")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from anabranch.report.timeline import Moment
 
 POLL_S: Final = 0.5
+SAY_EVERY_S: Final = 30.0
 SHOWN_MAX: Final = 20
 """The maximum number of violations on the terminal; the files have all of them."""
 COPY_FACTS: Final = "_audit.json"
@@ -84,8 +85,10 @@ def run_stream(session: SparkSession, options: AuditOptions, console: Console) -
                     view.tick(snapshot, time.time_ns() / 1e9)
         if options.expect is not None:
             outputs.listeners = [snapshot.add_event, _but_losses(tell)]
+        topics = " and ".join(one for one in (options.topic, options.expect) if one is not None)
         try:
-            judgement = audits.finish(options.topic)
+            with saying(console, f"reading on: the verdict comes when {topics} got no record for a second"):
+                judgement = audits.finish(options.topic)
         except service.CannotAudit as error:
             if snapshot.silent:
                 raise service.CannotAudit(f"{error}; {silence_text(snapshot)}") from error
@@ -205,6 +208,24 @@ def verdict_table(findings: Findings) -> Table:
     for name, count in findings.judgement.items():
         table.add_row(name.replace("_", " "), f"{count:,}", style="red" if count and name in KINDS else "")
     return table
+
+
+@contextlib.contextmanager
+def saying(console: Console, text: str, every_s: float = SAY_EVERY_S) -> Iterator[None]:
+    """Print a text from time to time while the block runs: Spark reads on as long as records come."""
+    done = threading.Event()
+
+    def say() -> None:
+        while not done.wait(every_s):
+            console.print(text)
+
+    thread = threading.Thread(target=say, name="reading on", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextlib.contextmanager
