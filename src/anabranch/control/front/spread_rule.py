@@ -92,10 +92,17 @@ class SpreadRule:
     def on_report(self, node_id: int, row: RuleRow) -> None:
         """Take the row that a node reports."""
         self._rows[node_id] = row
+        self._add_up()
 
     def hit(self, node_id: int) -> None:
         """A node reports a hit."""
         self._reports[node_id] = self._reports.get(node_id, 0) + 1
+        self._add_up()
+
+    def _add_up(self) -> None:
+        """Let the front's own rule have the counts of the nodes: another rule may apply only while it can hit."""
+        if not self.decided:
+            self.armed.met, self.armed.hits = self.met, self.hits
 
     def on_unlinked(self, node_id: int) -> None:
         """A node does not answer any more: it holds nothing that could be released, and is to get the rule again."""

@@ -33,6 +33,17 @@ async def test_times_counts_the_requests_of_all_nodes_together() -> None:
         assert (await on.front.rules.wait_hits("r", 2, 10))["hits"] == 2
 
 
+async def test_rule_applies_while_one_that_nodes_decide_has_hits_left() -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        await on.with_topic()
+        first = await on.front.rules.add(Rule(name="first", step=("resize:after-plan",), node="kill", times=2))
+        await on.front.rules.add(rule(error="LEADER_NOT_AVAILABLE", while_rule="first"))
+        assert await on.metadata_error(1) == REFUSED and not first["spent"]
+        for node_id in (1, 2):
+            on.front.rules.on_hit("first", node_id, asyncio.get_running_loop().time())
+        assert [await on.metadata_error(one) for one in (1, 2)] == [0, 0]
+
+
 async def test_hits_of_a_rule_that_nodes_decide_are_added_up() -> None:
     async with on_agents() as on, asyncio.timeout(60):
         await on.with_topic()
