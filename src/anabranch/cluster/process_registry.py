@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,8 @@ class LauncherSocket:
         self._say = say
         self._socket = ControlSocket(self.carry_out)
         self._watching: dict[int, asyncio.Task[None]] = {}
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Held while a node starts: the front and `anabranch nodes` may ask for it at the same time."""
 
     async def open(self) -> None:
         """Accept commands, and watch the running nodes."""
@@ -92,18 +95,19 @@ class LauncherSocket:
         if node is None:
             there = ", ".join(map(str, self._launcher.nodes))
             raise OrderRefused(f"the cluster in {self._launcher.directory} has no node {node_id}; it has {there}")
-        if node.running:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(node.wait_ended(), END_NOTICED_S)
-        if node.running:
-            raise OrderRefused(f"node {node_id} is running already (pid {node.pid})")
-        await node.start()
-        try:
-            await node.wait_ready()
-        except NodeFailed as error:
-            raise OrderRefused(str(error)) from None
-        self._watch(node)
-        return node.pid
+        async with self._turns[node_id]:
+            if node.running:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(node.wait_ended(), END_NOTICED_S)
+            if node.running:
+                raise OrderRefused(f"node {node_id} is running already (pid {node.pid})")
+            await node.start()
+            try:
+                await node.wait_ready()
+            except NodeFailed as error:
+                raise OrderRefused(str(error)) from None
+            self._watch(node)
+            return node.pid
 
     async def stop(self, node_id: int) -> None:
         """Stop a node that will be started again, and report nothing."""

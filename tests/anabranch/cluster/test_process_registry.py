@@ -91,6 +91,18 @@ async def test_ended_nodes_are_reported_and_restarted(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.processes
+async def test_node_that_two_ask_to_start_is_started_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    async with asyncio.timeout(PATIENCE_S), running(tmp_path / "a", 1, monkeypatch=monkeypatch) as (cluster, said):
+        assert cluster.launcher is not None
+        await cluster.nodes[1].kill()
+        await said.get()
+        twice = await asyncio.gather(cluster.launcher.start(1), cluster.launcher.start(1), return_exceptions=True)
+        assert twice[0] == cluster.nodes[1].pid
+        assert isinstance(twice[1], OrderRefused) and "node 1 is running already" in str(twice[1])
+
+
+@pytest.mark.processes
 async def test_stopping_launcher_reports_no_failed_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     async with asyncio.timeout(PATIENCE_S), running(tmp_path / "a", 1, monkeypatch=monkeypatch) as (_, said):
