@@ -22,7 +22,7 @@ from anabranch.broker.dispatch.dispatcher import Dispatcher, error_response
 from anabranch.broker.dispatch.request_context import CloseConnection
 from anabranch.faults.corruption import DamagedResponse, SilentResponse, damages_bytes, with_corrupted_records
 from anabranch.faults.matching import FETCH, Index, NodeContext, RequestView
-from anabranch.faults.paths import parse
+from anabranch.faults.paths import check, parse
 from anabranch.faults.request_fields import Row, derivable, levels_of, without
 from anabranch.faults.rewriting import (
     empty_answer,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from anabranch.faults.active_rule import ActiveRule
     from anabranch.faults.request_fields import Level
     from anabranch.faults.rule import Rule
+    from anabranch.protocol.registry import Api
 
 Rest = Callable[[RequestView], Awaitable[Any]]
 KINDS_MAX: Final = 4096
@@ -109,7 +110,11 @@ class FaultInjectingDispatcher(Dispatcher):
         if len(self._about) >= KINDS_MAX:
             self._about.clear()
         key, version, client_id = request.api.key, request.version, request.client_id
-        mine = [one for one in self._rules if one.matcher.is_about(key, version, client_id, peer)]
+        mine = [
+            one
+            for one in self._rules
+            if one.matcher.is_about(key, version, client_id, peer) and _can_edit(one.rule, request.api, version)
+        ]
         return (mine, Index([one.matcher for one in mine])) if mine else None
 
     async def _through(self, view: RequestView, rules: Sequence[ActiveRule], position: int) -> Any:
@@ -143,6 +148,11 @@ class FaultInjectingDispatcher(Dispatcher):
         if not hit:
             return response
         return await _apply_rule(armed, view, level, rest, response)
+
+
+def _can_edit(rule: Rule, api: Api, version: int) -> bool:
+    """Whether responses of this version have the fields that a rule sets, and these can hold the values."""
+    return not any(check(api.response, version, path, value) for path, value in rule.edit.items())
 
 
 def _is_about(armed: ActiveRule, view: RequestView, response: Any) -> bool:

@@ -58,7 +58,8 @@ def check(message: type[Any], version: int, path: str, value: object) -> str:
 
 def _fits(field: WireField, version: int, value: object) -> str:
     if value is None:
-        return "" if field.may_be_null(version) else f"{field.name} cannot be null"
+        nullable = field.may_be_null(version) and not field.is_array  # a list may be null, its elements may not
+        return "" if nullable else f"{field.name} cannot be null"
     kind = field.kind
     if kind in BITS or kind in UNSIGNED_BITS:
         if isinstance(value, bool) or not isinstance(value, int):

@@ -88,8 +88,8 @@ def check(
         _check_responses(rule, versions, "throttle time", has_throttle)
     if rule.corrupt == "records":
         _check_responses(rule, versions, "records", lambda response, _: has_records(response))
-    for path, value in rule.edit.items():
-        _check_edit(rule, versions, path, value)
+    if rule.edit:
+        _check_edit(rule, versions)
 
 
 def _check_numbers(rule: Rule) -> None:
@@ -268,13 +268,19 @@ def _check_responses(
         raise InvalidRule(f"responses of {_list_names(unable)} have no {what}; those that have are of {able}")
 
 
-def _check_edit(rule: Rule, versions: Mapping[str, range], path: str, value: object) -> None:
+def _check_edit(rule: Rule, versions: Mapping[str, range]) -> None:
+    """Check that some version has every edited field, and can hold its value."""
     if len(rule.api) != 1:
         raise InvalidRule("edit needs one api")
     (name,) = rule.api
-    wrong = [paths.check(BY_NAME[name].response, version, path, value) for version in reversed(versions[name])]
-    if all(wrong):
-        raise InvalidRule(f"edit {path}: {wrong[0]}")
+    able = set(versions[name])
+    for path, value in rule.edit.items():
+        wrong = {one: paths.check(BY_NAME[name].response, one, path, value) for one in reversed(versions[name])}
+        if all(wrong.values()):
+            raise InvalidRule(f"edit {path}: {next(iter(wrong.values()))}")
+        able -= {one for one, reason in wrong.items() if reason}
+    if not able:
+        raise InvalidRule(f"no version of {name} has all of {_list_names(rule.edit)}: write a rule for each")
 
 
 def _list_names(things: Iterable[object]) -> str:

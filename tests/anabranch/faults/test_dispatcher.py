@@ -32,8 +32,11 @@ from anabranch.protocol.apis.produce import (
     TopicProduceResponse,
 )
 from anabranch.protocol.codec import DecodedRequest
+from anabranch.protocol.connection import encode_response
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_NAME
+from anabranch.proxy.opaque_message import OpaqueMessage, read_request
+from anabranch.proxy.request_header import RequestHeader
 from tests.anabranch.faults.samples import PEER, Inner, armed, by_name, faulty
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -249,6 +252,24 @@ async def test_response_is_edited_with_throttle_time() -> None:
     rule = armed(api=("Metadata",), throttle_ms=70, edit={"topics[*].name": "z"})
     made = await faulty(inner, rule).answer(by_name("Metadata", 9), PEER)
     assert made.throttle_time_ms == 70 and made.topics[0].name == "z" and inner.response == metadata("a")
+
+
+async def test_rule_that_edits_hits_the_versions_that_have_the_field_and_can_hold_its_value() -> None:
+    for edit, able in (({"topics[*].name": None}, 12), ({"topics[*].partitions[*].leader_epoch": 9}, 7)):
+        for version in (able - 1, able):
+            inner, rule = Inner(), armed(api=("Metadata",), edit=edit)
+            inner.response = metadata("a")
+            request = by_name("Metadata", version)
+            encode_response(request, await faulty(inner, rule).answer(request, PEER))
+            assert rule.hits == (version == able)
+
+
+async def test_unreadable_response_is_not_edited() -> None:
+    """A proxy passes on versions that it does not know, as bytes."""
+    inner, rule = Inner(), armed(api=("Metadata",), edit={"controller_id": 7})
+    inner.response = OpaqueMessage(b"response")
+    request = read_request(RequestHeader(3, 99, 1, "app", True), b"request")
+    assert await faulty(inner, rule).answer(request, PEER) is inner.response and not rule.hits
 
 
 async def test_first_requests_of_each_connection_are_counted() -> None:

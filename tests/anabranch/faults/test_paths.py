@@ -10,6 +10,7 @@ from anabranch.faults.paths import check, parse
 from anabranch.faults.rewriting import EACH
 from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.apis.metadata import MetadataResponse
+from anabranch.protocol.registry import BY_NAME
 
 
 def test_path_is_parsed_into_its_steps() -> None:
@@ -43,3 +44,9 @@ def test_path_is_parsed_into_its_steps() -> None:
 def test_field_must_exist_and_match_its_type(path: str, value: object, reason: str) -> None:
     found = check(MetadataResponse, 9, path, value)
     assert re.search(reason, found) if reason else not found, found
+
+
+def test_element_of_a_list_that_may_be_null_is_not_null_itself() -> None:
+    response = BY_NAME["DescribeTopicPartitions"].response
+    assert check(response, 0, "topics[*].partitions[*].last_known_elr[*]", None) == "last_known_elr cannot be null"
+    assert not check(response, 0, "topics[*].partitions[*].last_known_elr[*]", 1)

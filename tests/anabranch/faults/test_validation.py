@@ -94,6 +94,10 @@ FAIL = {"error": "REQUEST_TIMED_OUT"}
         ({"hold": True, "times": -1}, "times is at least 0, not -1"),
         ({"hold": True, "probability": 0}, "probability must be above 0 and at most 1, not"),
         ({"edit": {"a": 1}}, "edit needs one api"),
+        (
+            {"api": "FindCoordinator", "edit": {"node_id": 1, "coordinators[*].node_id": 1}},
+            r"no version of FindCoordinator has all of node_id, coordinators\[\*\]\.node_id: write a rule for each",
+        ),
         ({"api": "Metadata", "edit": {"topics[*].leader": 1}}, "edit topics.*has no leader; there are"),
     ],
 )
