@@ -141,6 +141,8 @@ class Cleaning:
 
     def _run(self) -> Generator[None, None, None]:
         one, dirt = self.log, self._dirt
+        for segment in one.segments:
+            segment.finish_replacement()  # of an earlier pass, which a disk error ended
         offsets = OffsetMap(dirt.start, dirt.start)
         yield from self._fill(offsets)
         if offsets.unreadable:
@@ -261,8 +263,7 @@ class Cleaning:
         self._files.flush_directory(one.directory)
         # From here on the copy replaces the group, also after a crash or a power failure.
         self._copy = None
+        copy.replaced = group
         segments.replace(len(group), first, copy)
         one.producers.aborted = [aborted for aborted in one.producers.aborted if aborted not in gone]
-        for segment in group:
-            segment.delete()
-        copy.rename("")
+        copy.finish_replacement()

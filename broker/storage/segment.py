@@ -71,6 +71,7 @@ class Segment:
         "max_timestamp_ms",
         "max_timestamp_offset",
         "offset_index",
+        "replaced",
         "time_index",
         "verified_bytes",
     )
@@ -85,6 +86,8 @@ class Segment:
         self._damaged = False
         self.base_offset = base_offset
         self.created_ms = created_ms
+        self.replaced: list[Segment] | None = None
+        """Segments whose files are in the way of this one, a compacted copy of them; None if it has its final name."""
         self.file: File = create_or_defer(self._make_file) if late else self._make_file()
         self._reset()
 
@@ -449,15 +452,29 @@ class Segment:
         self._stage = stage
         self._make_file()
 
+    def finish_replacement(self) -> None:
+        """Delete the segments that this one replaces, and take their name. Raises OSError; then it may be repeated."""
+        if self.replaced is not None:
+            self._delete_replaced(self.replaced)
+            self.rename("")
+            self.replaced = None
+
     def close(self) -> None:
         """Close the file."""
         self.file.close()
 
     def delete(self) -> None:
         """Delete the segment's files, the log first: the loader deletes indexes without a log."""
+        self._delete_replaced(self.replaced or [])
         self.close()
         for suffix in reversed(SUFFIXES):
             self._files.remove(self._path(suffix))
+
+    @staticmethod
+    def _delete_replaced(segments: list[Segment]) -> None:
+        while segments:
+            segments[-1].delete()
+            segments.pop()
 
     def _path(self, suffix: str) -> str:
         return segment_path(self._directory, self.base_offset, suffix, self._stage)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from dataclasses import replace
 
 import pytest
 
 from anabranch.broker.storage.cleaner import Cleaning, cleanable_part, is_worth_cleaning
-from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.files import File, Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
@@ -311,6 +312,49 @@ def test_crash_at_any_write_of_a_compaction_loses_no_key() -> None:
         clean(files.inner, again)
         assert view(again) == expected
     assert crashes > 30
+
+
+class RefusingFiles(FaultyFiles):
+    """Refuse one removal, renaming or opening of a file, after so many that succeed."""
+
+    refused, succeed = "", 0
+
+    def remove(self, path: str) -> None:
+        self.refuse("remove", path.endswith(".log") and self.exists(path))
+        super().remove(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.refuse("rename", source.endswith(".swap"))
+        super().rename(source, target)
+
+    def open(self, path: str) -> File:
+        self.refuse("open", path.endswith(".log"))
+        return super().open(path)
+
+    def refuse(self, action: str, concerned: bool) -> None:
+        if concerned and action == self.refused:
+            if not self.succeed:
+                self.refused = ""
+                raise OSError(errno.EIO, "input/output error")
+            self.succeed -= 1
+
+
+@pytest.mark.parametrize("action", ["remove", "rename", "open"])
+@pytest.mark.parametrize("succeed", range(3))
+def test_disk_error_while_segments_are_replaced_loses_no_record(action: str, succeed: int) -> None:
+    """The next pass finds a copy that still has its temporary name, beside segments that it replaces."""
+    files = RefusingFiles(MemoryFiles())
+    log = filled(files)
+    expected = view(log)
+    files.refused, files.succeed = action, succeed
+    with pytest.raises(OSError, match="input/output"):
+        clean(files, log)
+    for _ in range(2):
+        assert view(log) == expected
+        log.cleaned_to = 0
+        clean(files, log)
+    assert view(log) == view(opened(files.inner)) == expected
+    assert not [name for name in files.names("c-0") if name.endswith((".swap", ".cleaned"))]
 
 
 def test_full_disk_ends_only_the_compaction() -> None:
