@@ -228,7 +228,11 @@ class GroupCoordinator:
             log.warning("%s could not be stored: %s", slot.group.describe(), refused)
             error = refused.code
         if not isinstance(slot.group, ClassicGroup):
-            return  # it was converted during the write, and has rejected its waiting requests
+            # It was converted during the write, and has rejected the requests that waited in it.
+            if effect.answer is not None:
+                rejected = responses.with_error(effect.answer.response, ErrorCode.REBALANCE_IN_PROGRESS)
+                _answer(Answer(effect.answer.ticket, rejected))
+            return
         self.apply(
             slot,
             Persisted(generation=effect.generation, error=error, answer=effect.answer, replaced=effect.replaced),

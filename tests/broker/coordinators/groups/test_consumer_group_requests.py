@@ -15,6 +15,7 @@ from anabranch.broker.coordinators.consumer_groups import regular_expressions
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
+from anabranch.broker.coordinators.groups.group_shards import GroupEntry
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk.session import ConnectionLoss
 from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -384,6 +385,37 @@ async def test_classic_group_is_upgraded_while_members_run() -> None:
         await world.coordinate(2, isr=(2,))
         again = world.groups(2).group("g")
         assert isinstance(again, ClassicGroup) and again.members.by_id.keys() == {member_id}
+
+
+async def test_returning_static_member_is_answered_if_its_group_is_upgraded_while_it_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its join does not wait in the group: it is answered when the journal has its new id."""
+    async with wired() as wire:
+        connection, other = await wire.connect(), await wire.connect()
+        metadata = encode_subscription(ConsumerProtocolSubscription(topics=[TOPIC], user_data=None))
+        static = join_request(instance_id="till")
+        static.protocols[0].metadata = metadata
+        joined = await connection.call(static, version=5)
+        assignment = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=[], user_data=None))
+        synced = sync_request(joined.member_id, joined.generation_id, {joined.member_id: assignment})
+        assert (await connection.call(synced, version=5)).error_code == ErrorCode.NONE
+        write, appended, replicated = GroupEntry.write, asyncio.Event(), asyncio.Event()
+
+        async def slow(slot: GroupEntry, *arguments: Any, **named: Any) -> int:
+            offset = await write(slot, *arguments, **named)
+            if not named:
+                appended.set()
+                await replicated.wait()
+            return offset
+
+        monkeypatch.setattr(GroupEntry, "write", slow)
+        returning = asyncio.create_task(other.call(static, version=5))
+        await appended.wait()
+        assert (await connection.call(beat("new"))).error_code == ErrorCode.NONE
+        replicated.set()
+        async with asyncio.timeout(20):
+            assert (await returning).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 async def test_join_of_a_classic_member_to_a_group_that_is_loaded_again_meanwhile_is_refused(
