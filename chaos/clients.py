@@ -312,14 +312,16 @@ def watching() -> Iterator[None]:
         if reader is not None:
             reader.begin((progress.partition.topic, progress.partition.partition), offset)
 
-    async def seen_commit(session: ClassicGroupSession, offsets: Mapping[TopicPartition, int]) -> None:
+    async def seen_commit(
+        session: ClassicGroupSession, offsets: Mapping[TopicPartition, int], check_owned: Callable[[], None]
+    ) -> None:
         reader = _reader.get()
         if reader is None or not offsets:
-            await commit(session, offsets)
+            await commit(session, offsets, check_owned)
             return
         places = {(one.topic, one.partition): offset for one, offset in sorted(offsets.items())}
         with reader.committing(places, session.membership.generation):
-            await commit(session, offsets)
+            await commit(session, offsets, check_owned)
 
     PartitionProgress.seek = seen_seek  # type: ignore[method-assign,assignment]
     ClassicGroupSession.commit = seen_commit  # type: ignore[method-assign,assignment]

@@ -79,5 +79,5 @@ async def test_topic_with_the_brokers_compact_policy_does_not_shrink() -> None:
     properties = {"log.cleanup.policy": "compact"}
     async with Cluster(1, properties=properties) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=2)])
-        with pytest.raises(KafkaError, match="cleanup.policy=compact: its partitions would never be empty"):
+        with pytest.raises(KafkaError, match=r"cleanup\.policy=compact: its partitions would never be empty"):
             await admin.create_partitions(TOPIC, 1, allow_shrink=True)

@@ -30,7 +30,9 @@ Examples:
 """,
 )
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--to", "servers", required=True, metavar="HOST:PORT[,...]", help="Bootstrap brokers of the target cluster.")
+@click.option(
+    "--to", "servers", required=True, metavar="HOST:PORT[,...]", help="Bootstrap brokers of the target cluster."
+)
 @click.option("--pace", metavar="1x|10x", help="At the recorded pace, or ten times as fast. Default: at once.")
 @click.option(
     "--command-config",

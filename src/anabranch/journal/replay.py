@@ -128,7 +128,8 @@ class Replay:
         *first, last = self._servers
         for host, port in first:
             with contextlib.suppress(ConnectionError, TimeoutError):
-                return await self._find_brokers_of(host, port)
+                await self._find_brokers_of(host, port)
+                return
         await self._find_brokers_of(*last)
 
     async def _find_brokers_of(self, host: str, port: int) -> None:

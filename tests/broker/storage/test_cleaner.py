@@ -26,7 +26,7 @@ Value = bytes | None
 
 
 def opened(files: Files, settings: LogSettings = COMPACT) -> PartitionLog:
-    return PartitionLog.open(files, "c-0", settings, NOW_MS)
+    return PartitionLog.open(files, "c-0", settings, NOW_MS, recovery_point_lost=True)
 
 
 def put(
