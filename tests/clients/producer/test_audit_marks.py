@@ -12,17 +12,14 @@ from typing import Any
 
 import pytest
 
-from anabranch.clients.backoff import Backoff
-from anabranch.clients.config import ProducerConfig
-from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.audit_marks import AuditMarks
 from anabranch.clients.producer.producer_record import Record
 from anabranch.clients.producer.queues import Batch
 from anabranch.protocol import audit_mark
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.records.record import iter_records
+from tests.clients.producer.bench import AccumulatorBench
 from tests.clients.producer.world import TOPIC, Receipt, Request, World
 
 KEYS = (1, 3)
@@ -37,34 +34,25 @@ def mark_of(headers: Any) -> Mark:
     return audit_mark.decode(value)
 
 
-class Bench:
-    """A producer of one partition that numbers, and a clock that the test turns; each record is a batch."""
+class Bench(AccumulatorBench):
+    """A producer of one partition that numbers; each record is a batch."""
 
     def __init__(self) -> None:
-        config = ProducerConfig(linger_ms=0, batch_bytes=1, delivery_timeout_ms=1000)
-        self.accumulator = Accumulator(config, Backoff(initial_ms=100, jitter=0), random.Random(1))
-        self.accumulator.numbering.producer_id = 7
-        self.accumulator.numbering.wants_producer_id = False
-        self.accumulator.adopt("t", b"id", Lineage(1, [(0, 1)]), range(1))
+        super().__init__(batch_bytes=1, delivery_timeout_ms=1000)
+        self.adopt((0, 1))
         self.marks = self.accumulator.marks = AuditMarks(random.Random(1))
-        self.now = 0.0
 
     def send(self, key: bytes = b"k") -> Receipt:
-        receipt = Receipt()
-        header = self.marks.next_header("t", key)
-        self.accumulator.append(self.accumulator.topic("t"), 0, key, b"v", (header,), 5, receipt, self.now)
+        receipt = self.append(0, key, b"v", (self.marks.next_header("t", key),))
         self.marks.on_accepted("t", key, transactional=True)
         return receipt
 
     def batches(self, *, leader: int = 0) -> list[Batch]:
         """What goes out now; one partition after the other, one batch of each at a time."""
         found: list[Batch] = []
-        while more := self.accumulator.drain(self.now, lambda topic, partition: leader, lambda node: True).requests:
-            found += [batch for batches in more.values() for batch in batches]
+        while more := super().batches(leader=leader):
+            found += more
         return found
-
-    def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE) -> None:
-        self.accumulator.complete(batch, code, self.now, base_offset=0)
 
     def stored(self, key: bytes = b"k") -> Mark:
         """Send a record that is stored; its mark."""

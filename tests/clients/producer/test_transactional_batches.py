@@ -6,64 +6,44 @@ what leaders answer.
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from anabranch.clients.backoff import Backoff
-from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer import switch
-from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.queues import Batch
 from anabranch.clients.producer.transaction_errors import AbortableError, Step, TransactionAborted
 from anabranch.clients.producer.transaction_manager import State, TransactionManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.batch import read_header
+from tests.clients.producer.bench import AccumulatorBench
 from tests.clients.producer.coordinator import Coordinator, ask
 from tests.clients.producer.world import Receipt
 
 
-class Bench:
-    """A transactional producer of one ordered topic, and a clock that the test turns."""
+class Bench(AccumulatorBench):
+    """A transactional producer of one ordered topic."""
 
     def __init__(self, partitions: int = 1) -> None:
-        config = ProducerConfig(transactional_id="id", linger_ms=0, delivery_timeout_ms=10000)
-        self.accumulator = Accumulator(config, Backoff(initial_ms=100, jitter=0), random.Random(1))
+        super().__init__(transactional_id="id", delivery_timeout_ms=10000)
         found = self.accumulator.numbering.transactions
         assert found is not None
         self.transactions: TransactionManager = found
         self.coordinator = Coordinator()
-        self.now = 0.0
-        self.resize((0, partitions))
+        self.adopt((0, partitions))
         self.transactions.initialize()
         self.ask()
         self.transactions.begin()
 
-    def resize(self, *history: tuple[int, int]) -> None:
-        lineage = Lineage(1, list(history))
-        self.accumulator.adopt("t", b"id", lineage, range(lineage.count))
-
     def send(self, key_hash: int = 0) -> Receipt:
-        receipt = Receipt()
-        self.accumulator.append(self.accumulator.topic("t"), key_hash, b"k", b"v", (), 5, receipt, self.now)
-        return receipt
-
-    def drain(self) -> list[Batch]:
-        drained = self.accumulator.drain(self.now, lambda topic, partition: 0, lambda node: True)
-        return [batch for batches in drained.requests.values() for batch in batches]
+        return self.append(key_hash, b"k", b"v")
 
     def sent(self) -> list[Batch]:
         """Return the batches sent once the coordinator has the partitions."""
         self.drain()
         self.ask()
-        return self.drain()
+        return self.batches()
 
     def ask(self) -> list[Step]:
         return ask(self.transactions, self.coordinator, settled=not self.accumulator.outstanding)
-
-    def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, *, generation: int = -1) -> None:
-        self.accumulator.complete(batch, code, self.now, base_offset=0, generation=generation)
 
     def abort(self) -> list[Step]:
         self.transactions.abort()
@@ -75,10 +55,10 @@ def test_nothing_is_sent_before_its_partition_is_added_to_transaction() -> None:
     bench = Bench(partitions=2)
     bench.send(0)
     bench.send(1)
-    assert bench.drain() == []
+    assert bench.batches() == []
     assert bench.transactions.enlisting
     assert bench.ask() == [Step.ADD_PARTITIONS]
-    batches = bench.drain()
+    batches = bench.batches()
     assert [batch.queue.index for batch in batches] == [0, 1]
     header = read_header(batches[0].bytes_with("none", transactional=True))
     assert header.is_transactional
@@ -174,21 +154,21 @@ def test_sequence_error_behind_older_batch_is_retried() -> None:
     (first,) = bench.sent()
     bench.answer(first)
     bench.send()
-    (second,) = bench.drain()
+    (second,) = bench.batches()
     bench.send()
-    (third,) = bench.drain()
+    (third,) = bench.batches()
     bench.accumulator.on_lost(second, bench.now)
     bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.transactions.state is State.IN_TRANSACTION
     bench.now = 1.0
-    assert bench.drain() == [second]
+    assert bench.batches() == [second]
 
 
 def test_expired_record_dooms_transaction() -> None:
     bench = Bench()
     receipt = bench.send()
     bench.now = 11.0
-    assert bench.drain() == []
+    assert bench.batches() == []
     assert isinstance(receipt.error, KafkaError)
     assert bench.transactions.state is State.ABORTABLE_ERROR
 
@@ -200,12 +180,12 @@ def test_resize_moves_records_to_partitions_that_are_added_to_transaction() -> N
     (first,) = bench.sent()
     bench.answer(first)
     moved, stays = bench.send(1), bench.send(0)
-    (batch,) = bench.drain()
+    (batch,) = bench.batches()
     bench.answer(batch, ErrorCode.INVALID_PARTITION_METADATA, generation=1)
-    bench.resize((0, 1), (1, 2))
-    assert [one.queue.index for one in bench.drain()] == [0], "the child is not part of the transaction yet"
+    bench.adopt((0, 1), (1, 2))
+    assert [one.queue.index for one in bench.batches()] == [0], "the child is not part of the transaction yet"
     assert bench.ask() == [Step.ADD_PARTITIONS]
-    (child,) = bench.drain()
+    (child,) = bench.batches()
     assert (child.queue.index, child.batch_generation, child.base_sequence) == (1, 1, 0)
     bench.answer(child)
     assert moved.metadata is not None
