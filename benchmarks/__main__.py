@@ -34,7 +34,6 @@ NAMES: Final = (
         "streams_peers",
         "streams_restore",
         "streams_scaling",
-        "streams_sizes",
         "stock_groups",
         "audit",
     ),

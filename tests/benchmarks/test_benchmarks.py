@@ -25,7 +25,6 @@ from benchmarks import (
     security,
     small_requests,
     startup,
-    streams_sizes,
     yardsticks,
 )
 from benchmarks.__main__ import main
@@ -49,13 +48,6 @@ def test_requests_pass_through_a_node() -> None:
 def test_records_are_inspected() -> None:
     (figure,) = inspection.measure(requests=7)
     assert figure.what == "a look at a record of 100 B"
-
-
-def test_topic_dictionary_makes_assignments_smaller() -> None:
-    (figure,) = streams_sizes.measure(tasks=(500,), instances=10)
-    assert figure.met, figure
-    old, new = (streams_sizes.measured(version, 500, 10) for version in (4, 11))
-    assert old.total > new.total, "though it says more"
 
 
 @pytest.mark.processes
