@@ -21,7 +21,7 @@ from typing import Any, Final
 from anabranch.broker.dispatch.request_context import version_range
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.clients.connection import Connection
-from anabranch.journal.comparison import FREE, FREE_IN_KAFKA_4, UNORDERED_IN_KAFKA_4, Namer, plain
+from anabranch.journal.comparison import FREE, UNORDERED, Namer, plain
 from anabranch.protocol.apis.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -46,6 +46,25 @@ CLOSED: Final = "the connection was closed"
 SILENT: Final = "no answer"
 FIRST_VERSION_WITH_IDS: Final = {"Produce": 13, "OffsetCommit": 10, "OffsetFetch": 10}
 """From which on topics are not named."""
+UNORDERED_IN_KAFKA_4: Final = UNORDERED | {
+    "ApiVersionsResponse.finalized_features",
+    "ApiVersionsResponse.supported_features",
+    "Assignment.topic_partitions",
+    "ConsumerGroupDescribeResponse.groups",
+    "CreatePartitionsResponse.results",
+    "CreateTopicsResponse.topics",
+    "DeleteTopicsResponse.responses",
+    "DescribeGroupsResponse.groups",
+    "DescribeUserScramCredentialsResult.credential_infos",
+    "DescribedGroup.members",
+    "EndpointToPartitions.active_partitions",
+    "EndpointToPartitions.standby_partitions",
+    "ListOffsetsTopicResponse.partitions",
+    "ShareGroupDescribeResponse.groups",
+}
+"""Kafka 4 fills more lists from hash maps."""
+FREE_IN_KAFKA_4: Final = frozenset({"controller_id"})
+"""Kafka 4 names any live broker as the controller."""
 
 Story = Callable[["Run"], Awaitable[None]]
 

@@ -91,25 +91,6 @@ UNORDERED: Final = frozenset(
     }
 )
 MISSING: Final = "not there"
-UNORDERED_IN_KAFKA_4: Final = UNORDERED | {
-    "ApiVersionsResponse.finalized_features",
-    "ApiVersionsResponse.supported_features",
-    "Assignment.topic_partitions",
-    "ConsumerGroupDescribeResponse.groups",
-    "CreatePartitionsResponse.results",
-    "CreateTopicsResponse.topics",
-    "DeleteTopicsResponse.responses",
-    "DescribeGroupsResponse.groups",
-    "DescribeUserScramCredentialsResult.credential_infos",
-    "DescribedGroup.members",
-    "EndpointToPartitions.active_partitions",
-    "EndpointToPartitions.standby_partitions",
-    "ListOffsetsTopicResponse.partitions",
-    "ShareGroupDescribeResponse.groups",
-}
-"""Kafka 4 fills more lists from hash maps."""
-FREE_IN_KAFKA_4: Final = frozenset({"controller_id"})
-"""Kafka 4 names any live broker as the controller."""
 OURS_FROM: Final = 2530
 """KIP-253's tags and API keys in this package begin here."""
 OUR_PREFIX: Final = "reshard."
