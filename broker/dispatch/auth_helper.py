@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
+from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -55,6 +56,21 @@ def authorize(ctx: RequestContext, operation: Operation, resource_type: Resource
     """Raise KafkaError with the code of the resource's type unless the client is authorized."""
     if not is_authorized(ctx, operation, resource_type, name):
         raise KafkaError(DENIED_CODE[resource_type], f"{ctx.peer.principal} may not {operation.name} {name!r}")
+
+
+def is_node(ctx: RequestContext) -> bool:
+    """Return whether another node sent the request: for itself, or for a client whose rights it has checked."""
+    return ctx.peer.software_name == NODE_SOFTWARE and is_authorized(
+        ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    )
+
+
+def authorize_client(
+    ctx: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> None:
+    """Raise KafkaError unless the client is authorized. Another node needs no right but CLUSTER_ACTION."""
+    if not is_node(ctx):
+        authorize(ctx, operation, resource_type, name)
 
 
 def authorize_broker(ctx: RequestContext) -> None:

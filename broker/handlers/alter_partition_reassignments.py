@@ -7,7 +7,7 @@ started. ListPartitionReassignments and the replica lists show them until they e
 from __future__ import annotations
 
 from anabranch.broker.administration import topic_creation
-from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.auth_helper import authorize_client
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_partition_reassignments import (
@@ -21,7 +21,7 @@ async def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Forward the request to the active controller."""
-    authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
+    authorize_client(ctx, Operation.ALTER, ResourceType.CLUSTER)
     response: AlterPartitionReassignmentsResponse = await topic_creation.forward_to_controller(
         ctx.services,
         request,

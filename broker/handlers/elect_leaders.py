@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.administration import topic_creation
-from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.auth_helper import authorize_client
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.metadata.metadata_cache import ClusterImage
 from anabranch.protocol.acls import Operation, ResourceType
@@ -29,7 +29,7 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
     """Forward the request to the active controller, then wait for the leaders in this broker's metadata."""
     services = ctx.services
     try:
-        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize_client(ctx, Operation.ALTER, ResourceType.CLUSTER)
         response = await topic_creation.forward_to_controller(
             services, request, lambda controller: controller.elect_leaders(request), timeout_ms=request.timeout_ms
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.auth_helper import authorize_client
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.refused_rows import unauthorized_last
 from anabranch.broker.storage.segments import TimestampedOffset, first_of_unreadable, iter_search
@@ -58,7 +58,7 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
         for requested in {one.partition_index: one for one in topic.partitions}.values() if once else topic.partitions:
             await turns.spend()
             try:
-                authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                authorize_client(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if times[topic.name, requested.partition_index] > 1 and ctx.version > 0:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
                 rows.append(await offset_of(ctx, request, topic.name, requested))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.administration import topic_creation
-from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.auth_helper import authorize_client
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -23,7 +23,7 @@ async def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -
     """Forward the request to the active controller."""
     together = ctx.services.profile.updates_features_together or ctx.version >= FIRST_VERSION_WITHOUT_RESULTS
     try:
-        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize_client(ctx, Operation.ALTER, ResourceType.CLUSTER)
         response: UpdateFeaturesResponse = await topic_creation.forward_to_controller(
             ctx.services,
             request,

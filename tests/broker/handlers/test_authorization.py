@@ -12,6 +12,8 @@ import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.broker.dispatch.dispatcher import HANDLERS
+from anabranch.clients.connection import Connection
+from anabranch.clients.security_config import make_security
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourcePattern
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -44,6 +46,26 @@ async def test_request_needs_all_its_rights(place: Place, asked: Row) -> None:
 def test_every_api_has_an_authorization_row() -> None:
     covered = {one.api for one in ROWS}
     assert {one.name for one in HANDLERS} - covered == NOTHING | TOKENS | FILTERED
+
+
+FORWARDED = {
+    *("CreatePartitions", "ElectLeaders", "UpdateFeatures"),
+    *("AlterPartitionReassignments", "ListPartitionReassignments"),
+}
+
+
+async def test_nodes_need_no_right_but_cluster_action(place: Place) -> None:
+    """They list offsets as followers, coordinators and controllers, and forward requests whose rights they checked."""
+    asked = [one for one in ROWS if one.api in FORWARDED | {"ListOffsets"}]
+    assert {one.api for one in asked} == FORWARDED | {"ListOffsets"}
+    await place.grant((Operation.CLUSTER_ACTION, C))
+    for one in asked:
+        assert not (await place.ask(one)) & REFUSALS, str(one)
+    client = await Connection.open(*place.cluster.address(1), client_id="alice", security=make_security(**ALICE))
+    for one in asked:
+        codes = codes_in(await client.call(request_for(one.api, one.body), version=one.version))
+        assert codes & REFUSALS, f"{one} of a client needs Kafka's right"
+    await client.close()
 
 
 async def test_topic_without_describe_right_is_answered_like_a_missing_one(place: Place) -> None:
