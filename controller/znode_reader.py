@@ -1,6 +1,7 @@
 """Reads znodes into events, and sets a watch on each: a `Read` names the read to repeat when it fires.
 
-A znode with an invalid body is logged and left out; its writer's bug must not end the controller's tenure.
+A znode with an invalid body is logged and left out; its writer's bug must not end the controller's tenure. A topic
+whose configuration is invalid has the brokers' settings.
 """
 
 from __future__ import annotations
@@ -179,6 +180,9 @@ class ZnodeReader:
             except NoNode:
                 if await retry_connection_loss(lambda: self._session.exists(path, watch)) is None:
                     return {}
+            except MalformedZnode:
+                log.error("%s is malformed: the topic has the brokers' settings", path)
+                return {}
 
     def _watch(self, read: Read) -> WatchCallback:
         return ReadAgain(read, self._changed)

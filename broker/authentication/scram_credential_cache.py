@@ -14,7 +14,6 @@ from anabranch.broker.authentication.scram_server import DIGESTS, Credential
 from anabranch.broker.config.config_changes import read_config
 from anabranch.broker.credentials import scram_store
 from anabranch.broker.quotas.quota_configs import desanitize, sanitize
-from anabranch.controller.zk.body import MalformedZnode
 
 if TYPE_CHECKING:
     from anabranch.controller.zk.session import ZkSession
@@ -50,11 +49,7 @@ class ScramCredentials:
 
     async def _read(self, session: ZkSession, users: Iterable[str]) -> None:
         for user in users:
-            try:
-                config = await read_config(session, f"users/{sanitize(user)}")
-            except MalformedZnode as error:
-                log.error("ignoring malformed credentials of a user: %s", error)
-                config = {}
+            config = await read_config(session, f"users/{sanitize(user)}")
             for mechanism in DIGESTS:
                 self._known.pop((mechanism, user), None)
                 if mechanism in config:

@@ -52,7 +52,16 @@ async def read_config(session: ZkSession, entity_path: str) -> dict[str, str]:
         data, _ = await retry_connection_loss(lambda: session.get(path))
     except NoNode:
         return {}
-    return znodes.decode_config(path, data)
+    return config_in(path, data)
+
+
+def config_in(path: str, data: bytes) -> dict[str, str]:
+    """Decode a configuration. A malformed one counts as empty: another program's mistake must not stop a node."""
+    try:
+        return znodes.decode_config(path, data)
+    except MalformedZnode:
+        log.error("%s is malformed and counts as empty", path)  # without its content, which may be a password
+        return {}
 
 
 async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> None:
@@ -66,7 +75,7 @@ async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> Non
     while True:
         try:
             data, stat = await retry_connection_loss(lambda: session.get(path))
-            changed = znodes.encode_config(edit(znodes.decode_config(path, data)))
+            changed = znodes.encode_config(edit(config_in(path, data)))
             write: Create | Set = Set(path, changed, stat.version)
         except NoNode:
             write = Create(path, znodes.encode_config(edit({})))

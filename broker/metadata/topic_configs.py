@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
+from anabranch.broker.config.config_changes import read_config
 from anabranch.broker.config.effective_config import topic_config
 from anabranch.controller.candidacy import retry_connection_loss
-from anabranch.controller.zk import paths, znodes
-from anabranch.controller.zk.session import NoNode, ZkError
+from anabranch.controller.zk.session import ZkError
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class TopicConfigs:
             while deletions != self._deletions:  # read again if the topic was deleted meanwhile
                 deletions = self._deletions
                 try:
-                    self._properties[topic] = await self._read(topic)
+                    self._properties[topic] = await read_config(self._session(), f"topics/{topic}")
                 except ZkError:
                     if topic not in self._effective:
                         self._unread.add(topic)
@@ -111,11 +111,3 @@ class TopicConfigs:
         if before is not None and after != before:
             for listener in self._listeners:
                 listener(topic)
-
-    async def _read(self, topic: str) -> dict[str, str]:
-        session, path = self._session(), paths.topic_config(topic)
-        try:
-            data, _ = await retry_connection_loss(lambda: session.get(path))
-        except NoNode:
-            return {}
-        return znodes.decode_config(path, data)

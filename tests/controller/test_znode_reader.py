@@ -82,6 +82,9 @@ async def test_malformed_znodes_are_skipped_and_logged(caplog: pytest.LogCapture
     assert [one.topic.name for one in await reader.snapshots(["t", "u", "gone"])] == ["u"]
     assert await reader.brokers() == {}
     assert "ignoring topic t" in caplog.text and "/brokers/ids/1" in caplog.text
+    await session.set(paths.topic_config("u"), b"{")
+    topic = await reader.topic("u")
+    assert topic is not None and topic.config == {} and paths.topic_config("u") in caplog.text
 
 
 async def test_snapshots_contain_existing_states_and_a_spare_topic_id() -> None:

@@ -44,6 +44,16 @@ async def test_invalid_value_is_ignored() -> None:
     assert await known.load("t") == known.get("other")
 
 
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"version":1,"config":{"retention.ms":5}}'])
+async def test_malformed_znode_is_ignored(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """One bad configuration must not keep a broker from the leaderships of all other topics."""
+    known, session, _ = await configs(t={})
+    await session.set(paths.topic_config("t"), body)
+    assert await known.load("t") == known.get("other")
+    await known.reload()
+    assert paths.topic_config("t") in caplog.text
+
+
 async def test_forgotten_topic_is_loaded_again() -> None:
     known, session, notified = await configs(t={"retention.ms": "5"})
     await known.load("t")

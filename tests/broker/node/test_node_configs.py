@@ -1,4 +1,4 @@
-"""A node takes up changed key stores.
+"""A node takes up changed key stores, and starts beside malformed configurations.
 
 The tests of `tests/broker/config`, `quotas` and `telemetry` change the other configurations.
 """
@@ -6,11 +6,15 @@ The tests of `tests/broker/config`, `quotas` and `telemetry` change the other co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from anabranch import Admin
+from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.authentication import AuthenticationFailed
+from anabranch.cluster.in_process import Cluster
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.session import NodeExists
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.authentication.test_listener_security import arguments_of, one_broker, principal_of
 from tests.secured.certificates import HOSTS, files
@@ -96,3 +100,30 @@ async def test_reloaded_keystore_is_shown_to_other_brokers() -> None:
         async with asyncio.timeout(20):
             while await principal_of(cluster, {"security": security}) != "User:CN=second,O=Acme":
                 pass
+
+
+async def test_malformed_configurations_stop_neither_a_node_nor_the_use_of_topics() -> None:
+    """A tool has written numbers in place of strings; a restarted node reads all of them."""
+    async with Cluster(1, kafka="4.1") as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t"), NewTopic(name="u")])
+        session = cluster.nodes[1].session
+        for entity in (
+            "topics/t",
+            "brokers/<default>",
+            "brokers/1",
+            "clients/c",
+            "ips/127.0.0.9",
+            "groups/g",
+            "users/a",
+        ):
+            body = b'{"version":1,"config":{"retention.ms":5}}'
+            with contextlib.suppress(NodeExists):
+                await session.create(paths.config(entity), make_parents=True)
+            await session.set(paths.config(entity), body)
+        await cluster.stop_broker(1)
+        await cluster.start_broker(1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for topic in ("t", "u"):
+                await producer.send_and_wait(topic, b"v")
+        await admin.alter_configs("t", changes={"retention.ms": "6"})
+        assert (await admin.describe_configs("t"))["retention.ms"].value == "6"
