@@ -84,6 +84,8 @@ class Bucket:
     started_ms: int = NEVER_MS
     """The time of the first event."""
     forget_ms: int = FORGET_MS
+    home: int = -1
+    """The partition of the audit topic that holds the bucket's runs; -1 before the first one."""
 
     def enter(self, scope: Scope) -> None:
         """Set the scope; it is the same in every batch."""
@@ -183,6 +185,7 @@ class Bucket:
             "forgotten": self.forgotten,
             "clock_ms": self.clock_ms,
             "begun_ms": self.started_ms,
+            "home": self.home,
             "pending": self.pending.small(),
         }
         packed = columns.pack({**self.lines.columns(), **self.pending.columns()}, small)
@@ -206,6 +209,7 @@ class Bucket:
             forgotten=small["forgotten"],
             clock_ms=small["clock_ms"],
             started_ms=small["begun_ms"],
+            home=small.get("home", -1),
         )
 
     # for the checks

@@ -52,6 +52,10 @@ _PREPARED: Final = pa.schema(
 )
 
 
+class AuditTopicResized(RuntimeError):
+    """The order of deliveries is unknown, because the audit topic was resized; the message has the remedy."""
+
+
 class Prepared(NamedTuple):
     """A row between the two functions."""
 
@@ -127,6 +131,7 @@ def take(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iter
     bucket.enter(scope)
     # A key's events share one audit partition; their offsets there are the order of delivery.
     frame = frame.sort_values(["partition", "offset"], kind="stable")
+    _stay_home(bucket, frame)
     stored = frame["stored"].to_numpy(dtype=np.bool_)
     handed = events.read(frame["value"][~stored].tolist(), [None] * int((~stored).sum()))
     beside = Tallies()
@@ -141,6 +146,24 @@ def take(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iter
     beside.deliver(names, {**where, "generation": handed.generation, "time_ms": handed.time_ms})
     yield COUNT, number, json.dumps(_counts(bucket))
     yield BESIDE, number, json.dumps(beside.as_json())
+
+
+def _stay_home(bucket: Bucket, frame: pd.DataFrame) -> None:
+    """Raise AuditTopicResized if runs of this bucket are in another partition than the earlier ones."""
+    handed = frame[~frame["stored"].to_numpy(dtype=np.bool_)]
+    for partition, value in zip(handed["partition"].tolist(), handed["value"].tolist(), strict=True):
+        if bucket.home == partition or wire.RUN.unpack_from(value)[_FIRST_NUMBER] == wire.NO_NUMBER:
+            continue  # single events are in the partitions of their keys
+        if bucket.home >= 0:
+            raise AuditTopicResized(
+                f"the audit topic was resized: deliveries of the same keys are in its partitions {bucket.home} and "
+                f"{partition}, which are not read in order. Have consumers write to a new audit topic"
+            )
+        bucket.home = partition
+
+
+_FIRST_NUMBER: Final = 4
+"""The index of the first event's number in the head of a run."""
 
 
 def finish(bucket: Bucket, number: int, expect: str | None, groups: Sequence[str]) -> Iterator[tuple[str, int, str]]:

@@ -74,3 +74,23 @@ def test_portions_keep_order_of_each_log_and_take_equal_shares(monkeypatch: pyte
     for log in {row[:2] for row in rows}:
         offsets = [[row[2] for row in one if row[:2] == log] for one in taken]
         assert offsets == [list(range(begin, begin + 10)) for begin in range(0, 40, 10)]
+
+
+def test_resized_audit_topic_is_refused() -> None:
+    """After a merge, later runs of a bucket are in a partition with a lower number: all seemed out of order."""
+    written = histories.runs(histories.make(random.Random(3)).timed())
+    number = max({key for key, _ in written}, key=[key for key, _ in written].count)
+    values = [value for key, value in written if key == number]
+    assert len(values) > 1
+    rows = [(bytes([number]), value, None, False, 1 if n == 0 else 0, n, 0) for n, value in enumerate(values)]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), KINDS, strict=True)], COLUMNS
+    )
+    frame = pd.concat([found.to_pandas() for found in stages.prepare([batch])])
+    bucket = Bucket()
+    list(stages.take(bucket, number, frame[frame["partition"] == 1], Scope()))
+    bucket = Bucket.unpack(bucket.pack())
+    with pytest.raises(stages.AuditTopicResized, match="in its partitions 1 and 0, which are not read in order"):
+        list(stages.take(bucket, number, frame[frame["partition"] == 0], Scope()))
+    with pytest.raises(stages.AuditTopicResized):
+        list(stages.take(Bucket(), number, frame, Scope()))
