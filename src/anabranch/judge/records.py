@@ -65,11 +65,11 @@ def read_lines(path: Path, *, producers: bool = True) -> Iterator[Delivery]:
 
     Raises InvalidLine for another line. Without `producers`, one producer is taken to number each key.
     """
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         yield from parse_lines(lines, str(path), producers=producers)
 
 
-def parse_lines(lines: Iterable[str], name: str, *, producers: bool = True) -> Iterator[Delivery]:
+def parse_lines(lines: Iterable[str | bytes], name: str, *, producers: bool = True) -> Iterator[Delivery]:
     """Parse JSON lines. Raises InvalidLine."""
     for number, line in enumerate(lines, 1):
         try:

@@ -28,6 +28,13 @@ def test_producer_is_read_unless_one_numbers_each_key() -> None:
     assert [one.stream for one in parse_lines([line], "handed.jsonl", producers=False)] == [(b"42", "")]
 
 
+def test_line_that_is_not_utf_8_is_refused_with_its_number(tmp_path: Path) -> None:
+    file = tmp_path / "handed.jsonl"
+    file.write_bytes(b'{"key": "\xff", "sequence": 1, "partition": 3, "offset": 91}\n')
+    with pytest.raises(InvalidLine, match=r"handed\.jsonl:1: UnicodeDecodeError"):
+        list(read_lines(file))
+
+
 def test_key_may_be_null_or_not_utf_8() -> None:
     place = '"sequence": 1, "partition": 3, "offset": 91'
     found = parse_lines([f'{{"key": null, {place}}}', f'{{"key": "\\udcff", {place}}}'], "handed.jsonl")
