@@ -19,6 +19,8 @@ class KeyStory:
     """The progress of one key."""
 
     next_sequence: int = 0
+    count: int = 0
+    """How many of its records were delivered: a repetition goes back, and this does not."""
     partition: int = -1
     """The partition of the last record."""
     since: int = 0
@@ -48,6 +50,7 @@ class Ledger:
             self.ends[partition] = offset + 1
         if sequence == story.next_sequence:
             story.next_sequence = sequence + 1
+            story.count = max(story.count, story.next_sequence)
             if partition != story.partition:
                 story.partition, story.since = partition, sequence
             if offset >= end:
@@ -68,6 +71,7 @@ class Ledger:
         else:
             self.repeated += 1
         story.next_sequence = sequence + 1
+        story.count = max(story.count, story.next_sequence)
 
     def _note(self, anomaly: str) -> None:
         self.found += 1
@@ -80,4 +84,4 @@ class Ledger:
 
     def _known(self, key: bytes) -> int:
         story = self.keys.get(key)
-        return 0 if story is None else story.next_sequence
+        return 0 if story is None else story.count

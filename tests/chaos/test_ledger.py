@@ -50,5 +50,11 @@ def test_anomaly_names_its_records(steps: list[Step], says: str) -> None:
     assert judged(*steps).anomalies[0] == says
 
 
+def test_records_are_not_missing_while_their_repetition_goes_on() -> None:
+    """A run may end then: it waits until nothing is missing, and counts again when its readers have stopped."""
+    ledger = judged(*((sequence, 0, sequence) for sequence in range(5)), (1, 0, 1), (2, 0, 2))
+    assert (ledger.missing({KEY: 5}), ledger.missing({KEY: 6}), ledger.found) == (0, 1, 0)
+
+
 def test_undelivered_records_are_missing() -> None:
     assert judged((0, 0, 0)).missing({KEY: 3, b"other": 2}) == 4
