@@ -129,7 +129,9 @@ async def _delete_before(admin: Admin, partition: TopicPartition, offset: int) -
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
         response: DeleteRecordsResponse = await admin.network.call(leader, request)
         code = ErrorCode(response.topics[0].partitions[0].error_code)
-        if code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):  # the latter: it is gone already
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:  # it is above the high watermark; deleted records are no error
+            raise KafkaError(code, f"{partition}: in-sync replicas lack records, so these cannot be deleted: try again")
+        if code != ErrorCode.NONE:
             raise KafkaError(code, str(partition))
 
     await admin.network.retry(once)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch import Admin, Cluster, NewTopic, Producer
 from anabranch.clients.group_admin import commit_offsets
+from anabranch.faults.rule import Rule
 from anabranch.inspect.draining import Draining, delete_read, drain_lines, draining
 from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.broker.coordinators.share_partitions.sharing import ACCEPT, members
 
@@ -50,6 +53,21 @@ async def test_remaining_records_of_streams_group_are_not_read_by_all() -> None:
         (sealed,) = await draining(admin, "t")
         assert (sealed.committed, sealed.read_by_all) == ({"words": 1}, 1)
         assert sealed.end > 1
+
+
+async def test_records_that_are_not_replicated_yet_are_not_reported_as_deleted() -> None:
+    async with Cluster(brokers=2) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=2)])
+        await admin.wait_for_topic("t", replicas=2)
+        with cluster.faults(Rule(api=("Fetch",), between_brokers=True, hold=True)):
+            async with Producer(cluster.bootstrap_servers, acks=1) as producer:
+                for _ in range(3):
+                    await producer.send_and_wait("t", b"x", partition=1)
+            await admin.create_partitions("t", 1, allow_shrink=True)
+            (sealed,) = await draining(admin, "t")
+            assert sealed.end == 3
+            with pytest.raises(KafkaError, match=r"OFFSET_OUT_OF_RANGE.*t-1: in-sync replicas lack records"):
+                await delete_read(admin, "t", [sealed], force=True)
 
 
 def joining(group: str, member: str) -> StreamsGroupHeartbeatRequest:
