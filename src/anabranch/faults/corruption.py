@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from anabranch.faults.rule import Rule
     from anabranch.protocol.varint import Buffer
 
+RECORDS: Final = "records"
+"""The value of `corrupt` for a wrong byte among records."""
 HEAD_BYTES: Final = 8
 """The frame length and the correlation id."""
 BATCH_HEAD_BYTES: Final = 61
@@ -78,6 +80,19 @@ def has_records(message: type[Any]) -> bool:
     """Whether messages of this class have records that can be changed."""
     shape = shape_of(message)
     return bool(shape.records) or any(one.struct is not None and has_records(one.struct) for one in shape.nested)
+
+
+def has_matching_records(names: Names, message: Any, version: int, base: Row, matches: Callable[[Row], bool]) -> bool:
+    """Whether a response has records in a matching row."""
+    shape = shape_of(type(message))
+    row = names.identity(message, shape, version, base)
+    if shape.records and len(getattr(message, shape.records) or b"") > BATCH_HEAD_BYTES and matches(row):
+        return True
+    return any(
+        has_matching_records(names, one, version, row, matches)
+        for field in shape.nested
+        for one in getattr(message, field.name) or ()
+    )
 
 
 def with_corrupted_records(names: Names, message: Any, version: int, base: Row, matches: Callable[[Row], bool]) -> Any:

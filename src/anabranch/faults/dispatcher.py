@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.dispatch.dispatcher import Dispatcher, error_response
 from anabranch.broker.dispatch.request_context import CloseConnection
-from anabranch.faults.corruption import DamagedResponse, SilentResponse, damages_bytes, with_corrupted_records
+from anabranch.faults.corruption import (
+    RECORDS,
+    DamagedResponse,
+    SilentResponse,
+    damages_bytes,
+    has_matching_records,
+    with_corrupted_records,
+)
 from anabranch.faults.matching import FETCH, Index, NodeContext, RequestView
 from anabranch.faults.paths import check, parse
 from anabranch.faults.request_fields import Row, derivable, levels_of, without
@@ -135,19 +142,21 @@ class FaultInjectingDispatcher(Dispatcher):
         level = level_for(rule, request.api, request.version) if rule.error else None
         if rule.error and level is None:
             return await rest(view)
-        if not matcher.names_rows or any(map(matcher.surely_matches, view.rows)):
-            hit = armed.hit(view) if armed.decide is None else await armed.decide_remotely(view)
-            if hit:
-                return await _apply_rule(armed, view, level, rest)
+        inside = Undelivered(rest)
+        if rule.corrupt != RECORDS and (not matcher.names_rows or any(map(matcher.surely_matches, view.rows))):
+            if await _decide(armed, view):
+                return await _apply_rule(armed, view, level, inside)
             await armed.catch_up()
             return await rest(view)
-        response = await rest(view)
-        if response is None or not _is_about(armed, view, response):
-            return response
-        hit = armed.hit(view) if armed.decide is None else await armed.decide_remotely(view)
-        if not hit:
-            return response
-        return await _apply_rule(armed, view, level, rest, response)
+        response = await inside(view)
+        if response is None or not _is_about(armed, view, response) or not await _decide(armed, view):
+            return inside.deliver(response)
+        return await _apply_rule(armed, view, level, inside, response)
+
+
+async def _decide(armed: ActiveRule, view: RequestView) -> bool:
+    """Decide whether a matching request is hit."""
+    return armed.hit(view) if armed.decide is None else await armed.decide_remotely(view)
 
 
 def _can_edit(rule: Rule, api: Api, version: int) -> bool:
@@ -156,9 +165,11 @@ def _can_edit(rule: Rule, api: Api, version: int) -> bool:
 
 
 def _is_about(armed: ActiveRule, view: RequestView, response: Any) -> bool:
-    """Whether a response has a row that the rule is about and that the request did not name."""
+    """Whether a response has a row that the rule is about and that the request did not name, or records to change."""
     request = view.request
     names, base = view.names, view.base
+    if armed.rule.corrupt == RECORDS:
+        return has_matching_records(names, response, request.version, base, armed.matcher.matches)
     return any(
         armed.matcher.surely_matches(row)
         for level in levels_of(request.api, request.version)
@@ -167,17 +178,16 @@ def _is_about(armed: ActiveRule, view: RequestView, response: Any) -> bool:
 
 
 async def _apply_rule(
-    armed: ActiveRule, view: RequestView, level: Level | None, rest: Rest, response: Any = None
+    armed: ActiveRule, view: RequestView, level: Level | None, inside: Undelivered, response: Any = None
 ) -> Any:
     """Apply a rule to a request that it hits, and to the response, if that exists already."""
     rule = armed.rule
     late = rule.after_work or response is not None or armed.matcher.is_way_back(view)
-    inside = Undelivered(rest)
     if not late:
         await _wait(armed)
         await _apply_action(armed, view)
     if rule.stale_metadata:
-        armed.postpone(functools.partial(rest, view))
+        armed.postpone(functools.partial(inside.rest, view))
         return empty_answer(view.request.api)
     if response is None and (late or not _leaves_undone(armed)):
         response = await _with_error_rows(armed, view, level, inside)
@@ -192,26 +202,31 @@ async def _apply_rule(
         raise SilentResponse(armed)
     if response is not None:
         response = _change_response(armed, view, response)
-    damages = [*inside.damages, *([armed.rule] if damages_bytes(rule) else [])]
-    if damages:
-        raise DamagedResponse(damages, response)
-    return response
+    if damages_bytes(rule):
+        inside.damages.append(rule)
+    return inside.deliver(response)
 
 
 class Undelivered:
     """The processing inside a rule. A response that is damaged inside is still returned; the damage is applied last."""
 
     def __init__(self, rest: Rest) -> None:
-        self._rest = rest
+        self.rest = rest
         self.damages: list[Rule] = []
 
     async def __call__(self, view: RequestView) -> Any:
         """The response under the inner rules."""
         try:
-            return await self._rest(view)
+            return await self.rest(view)
         except DamagedResponse as spoilt:
             self.damages += spoilt.rules
             return spoilt.response
+
+    def deliver(self, response: Any) -> Any:
+        """The response, if no rule inside damages it. Raises DamagedResponse."""
+        if self.damages:
+            raise DamagedResponse(self.damages, response)
+        return response
 
 
 def _leaves_undone(armed: ActiveRule) -> bool:
@@ -296,6 +311,6 @@ def _change_response(armed: ActiveRule, view: RequestView, response: Any) -> Any
         response = with_throttle(response, version, rule.throttle_ms)
     for path, value in rule.edit.items():
         response = with_field(view.names, response, version, parse(path), value, view.base, matches)
-    if rule.corrupt == "records":
+    if rule.corrupt == RECORDS:
         response = with_corrupted_records(view.names, response, version, view.base, matches)
     return response

@@ -11,7 +11,7 @@ from anabranch.broker.dispatch.dispatcher import HANDLERS
 from anabranch.clock.spans import parse_seconds
 from anabranch.controller.failpoints import STEPS
 from anabranch.faults import paths
-from anabranch.faults.corruption import has_records
+from anabranch.faults.corruption import RECORDS, has_records
 from anabranch.faults.matching import ANY, BROKER_CLIENT, BROKERS_ONLY, OPEN_END, UPDATES, ends_of, version_span
 from anabranch.faults.request_fields import NAMEABLE, PARTITION, TOP, TOPIC, kinds_of, levels_of
 from anabranch.faults.rewriting import has_throttle, level_for
@@ -86,7 +86,7 @@ def check(
         raise InvalidRule("level needs error")
     if rule.throttle_ms:
         _check_responses(rule, versions, "throttle time", has_throttle)
-    if rule.corrupt == "records":
+    if rule.corrupt == RECORDS:
         _check_responses(rule, versions, "records", lambda response, _: has_records(response))
     if rule.edit:
         _check_edit(rule, versions)

@@ -197,6 +197,44 @@ async def test_request_for_all_topics_is_hit_if_response_has_the_topic() -> None
     assert rule.hits == 1 and inner.response == metadata("a", "b")
 
 
+async def test_rule_about_rows_of_a_response_applies_also_if_a_rule_inside_damages_it() -> None:
+    inner = Inner()
+    inner.response = metadata("b", "a")
+    request = DecodedRequest(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
+    first = armed(api=("Metadata",), topic=("a",), edit={"topics[*].is_internal": True})
+    second = armed(name="second", api=("Metadata",), truncate=1)
+    with pytest.raises(DamagedResponse) as spoilt:
+        await faulty(inner, first, second).answer(request, PEER)
+    assert [one.is_internal for one in spoilt.value.response.topics] == [False, True] and first.hits == 1
+    assert [one.name for one in spoilt.value.rules] == ["second"]
+    inner.response = metadata("b")
+    with pytest.raises(DamagedResponse):
+        await faulty(inner, first, second).answer(request, PEER)
+    assert first.hits == 1
+
+
+@pytest.mark.parametrize("where", [{}, {"topic": ("a",), "partition": (1,)}])
+async def test_records_are_corrupted_in_the_first_response_that_has_some(where: dict[str, Any]) -> None:
+    def answer(*partitions: tuple[int, bytes]) -> FetchResponse:
+        rows = [
+            PartitionData(partition_index=index, error_code=0, high_watermark=1, records=stored)
+            for index, stored in partitions
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="a", partitions=rows)])
+
+    inner, rule = Inner(), armed(api=("Fetch",), corrupt="records", times=1, **where)
+    asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=99) for index in (0, 1)]
+    body = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="a", partitions=asked)])
+    request = DecodedRequest(BY_NAME["Fetch"], 11, 1, "app", body)
+    without = [answer((0, b""), (1, b"")), FetchResponse(error_code=70, responses=[])]
+    for inner.response in (*without, *([answer((0, bytes(99)))] if where else [])):
+        assert await faulty(inner, rule).answer(request, PEER) is inner.response
+    assert (rule.met, rule.hits) == (0, 0)
+    inner.response = answer((1, bytes(99)))
+    made = await faulty(inner, rule).answer(request, PEER)
+    assert made.responses[0].partitions[0].records != bytes(99) and rule.hits == 1
+
+
 async def test_delay_that_depends_on_response_follows_the_work() -> None:
     inner, rule = Inner(), armed(api=("Metadata",), topic=("a",), hold=True)
     inner.response = metadata("a")
