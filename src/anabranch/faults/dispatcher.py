@@ -33,6 +33,7 @@ from anabranch.faults.paths import check, parse
 from anabranch.faults.request_fields import Row, derivable, levels_of, without
 from anabranch.faults.rewriting import (
     empty_answer,
+    has_field,
     interleave,
     level_for,
     rows_in,
@@ -143,7 +144,9 @@ class FaultInjectingDispatcher(Dispatcher):
         if rule.error and level is None:
             return await rest(view)
         inside = Undelivered(rest)
-        if rule.corrupt != RECORDS and (not matcher.names_rows or any(map(matcher.surely_matches, view.rows))):
+        if not _depends_on_response(rule, request) and (
+            not matcher.names_rows or any(map(matcher.surely_matches, view.rows))
+        ):
             if await _decide(armed, view):
                 return await _apply_rule(armed, view, level, inside)
             await armed.catch_up()
@@ -164,12 +167,19 @@ def _can_edit(rule: Rule, api: Api, version: int) -> bool:
     return not any(check(api.response, version, path, value) for path, value in rule.edit.items())
 
 
+def _depends_on_response(rule: Rule, request: DecodedRequest) -> bool:
+    """Whether only the response shows if the rule has an effect: a Fetch may return no records, and no partitions."""
+    return rule.corrupt == RECORDS or (bool(rule.edit) and request.api.key == FETCH)
+
+
 def _is_about(armed: ActiveRule, view: RequestView, response: Any) -> bool:
-    """Whether a response has a row that the rule is about and that the request did not name, or records to change."""
-    request = view.request
+    """Whether a response has a row that the rule is about and that the request did not name, or what it changes."""
+    request, rule, matches = view.request, armed.rule, armed.matcher.matches
     names, base = view.names, view.base
-    if armed.rule.corrupt == RECORDS:
-        return has_matching_records(names, response, request.version, base, armed.matcher.matches)
+    if rule.corrupt == RECORDS:
+        return has_matching_records(names, response, request.version, base, matches)
+    if _depends_on_response(rule, request):
+        return any(has_field(names, response, request.version, parse(one), base, matches) for one in rule.edit)
     return any(
         armed.matcher.surely_matches(row)
         for level in levels_of(request.api, request.version)

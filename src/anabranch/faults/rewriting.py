@@ -249,5 +249,29 @@ def with_field(
     return made
 
 
+def has_field(
+    names: Names,
+    struct: Any,
+    version: int,
+    path: Sequence[tuple[str, int | None]],
+    base: Row,
+    matches: Callable[[Row], bool],
+) -> bool:
+    """Whether `with_field` would set anything: a list on the path may be empty, or have no matching row."""
+    (name, index), *rest = path
+    content = getattr(struct, name)
+    if index is None:
+        return not rest or (content is not None and has_field(names, content, version, rest, base, matches))
+    for number, one in enumerate(content or ()):
+        if index not in (EACH, number):
+            continue
+        if not rest:
+            return True
+        row = names.identity(one, shape_of(type(one)), version, base)
+        if matches(row) and has_field(names, one, version, rest, row, matches):
+            return True
+    return False
+
+
 EACH: Final = -1
 """In a path: all elements of a list."""

@@ -213,26 +213,45 @@ async def test_rule_about_rows_of_a_response_applies_also_if_a_rule_inside_damag
     assert first.hits == 1
 
 
-@pytest.mark.parametrize("where", [{}, {"topic": ("a",), "partition": (1,)}])
-async def test_records_are_corrupted_in_the_first_response_that_has_some(where: dict[str, Any]) -> None:
-    def answer(*partitions: tuple[int, bytes]) -> FetchResponse:
-        rows = [
-            PartitionData(partition_index=index, error_code=0, high_watermark=1, records=stored)
-            for index, stored in partitions
-        ]
-        return FetchResponse(responses=[FetchableTopicResponse(topic="a", partitions=rows)])
+def stored_in(*partitions: tuple[int, bytes]) -> FetchResponse:
+    rows = [
+        PartitionData(partition_index=index, error_code=0, high_watermark=1, records=stored)
+        for index, stored in partitions
+    ]
+    return FetchResponse(responses=[FetchableTopicResponse(topic="a", partitions=rows)] if rows else [])
 
-    inner, rule = Inner(), armed(api=("Fetch",), corrupt="records", times=1, **where)
+
+def fetch_of_two() -> DecodedRequest:
     asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=99) for index in (0, 1)]
     body = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="a", partitions=asked)])
-    request = DecodedRequest(BY_NAME["Fetch"], 11, 1, "app", body)
-    without = [answer((0, b""), (1, b"")), FetchResponse(error_code=70, responses=[])]
-    for inner.response in (*without, *([answer((0, bytes(99)))] if where else [])):
-        assert await faulty(inner, rule).answer(request, PEER) is inner.response
+    return DecodedRequest(BY_NAME["Fetch"], 11, 1, "app", body)
+
+
+OF_ONE_PARTITION = {"topic": ("a",), "partition": (1,)}
+
+
+@pytest.mark.parametrize("where", [{}, OF_ONE_PARTITION])
+async def test_records_are_corrupted_in_the_first_response_that_has_some(where: dict[str, Any]) -> None:
+    inner, rule = Inner(), armed(api=("Fetch",), corrupt="records", times=1, **where)
+    without = [stored_in((0, b""), (1, b"")), FetchResponse(error_code=70, responses=[])]
+    for inner.response in (*without, *([stored_in((0, bytes(99)))] if where else [])):
+        assert await faulty(inner, rule).answer(fetch_of_two(), PEER) is inner.response
     assert (rule.met, rule.hits) == (0, 0)
-    inner.response = answer((1, bytes(99)))
-    made = await faulty(inner, rule).answer(request, PEER)
+    inner.response = stored_in((1, bytes(99)))
+    made = await faulty(inner, rule).answer(fetch_of_two(), PEER)
     assert made.responses[0].partitions[0].records != bytes(99) and rule.hits == 1
+
+
+@pytest.mark.parametrize("where", [{}, OF_ONE_PARTITION])
+async def test_fetch_is_edited_in_the_first_response_that_has_the_row(where: dict[str, Any]) -> None:
+    edit = {"responses[*].partitions[*].error_code": 9999}
+    inner, rule = Inner(), armed(api=("Fetch",), edit=edit, times=1, **where)
+    for inner.response in (stored_in(), *([stored_in((0, b""))] if where else [])):
+        assert await faulty(inner, rule).answer(fetch_of_two(), PEER) is inner.response
+    assert (rule.met, rule.hits) == (0, 0), "an unchanged fetch session has no rows"
+    inner.response = stored_in((1, b""))
+    made = await faulty(inner, rule).answer(fetch_of_two(), PEER)
+    assert made.responses[0].partitions[0].error_code == 9999 and rule.hits == 1
 
 
 async def test_delay_that_depends_on_response_follows_the_work() -> None:

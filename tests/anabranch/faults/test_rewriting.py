@@ -13,6 +13,7 @@ from anabranch.faults.request_fields import Names, derivable, levels_of, rows_of
 from anabranch.faults.rewriting import (
     EACH,
     empty_answer,
+    has_field,
     interleave,
     level_for,
     rows_in,
@@ -164,12 +165,16 @@ def test_field_of_a_struct_or_list_that_is_null_is_not_set() -> None:
     beat = ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=1, heartbeat_interval_ms=5000)
     owned = [("assignment", None), ("topic_partitions", EACH), ("partitions", EACH)]
     assert with_field(NAMES, beat, 0, owned, 7, {}, lambda _: True) == beat, "the assignment has not changed"
+    assert not has_field(NAMES, beat, 0, owned, {}, lambda _: True)
     beat.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=bytes(16), partitions=[1, 2])])
     made = with_field(NAMES, beat, 0, owned, 7, {}, lambda _: True)
     assert made.assignment is not None and made.assignment.topic_partitions[0].partitions == [7, 7]
+    assert has_field(NAMES, beat, 0, owned, {}, lambda _: True)
     row = PartitionData(partition_index=0, error_code=0, high_watermark=5, aborted_transactions=None, records=b"")
     for path in ([("aborted_transactions", EACH), ("first_offset", None)], [("aborted_transactions", 0)]):
         assert with_field(NAMES, row, 12, path, 7, {}, lambda _: True) == row
+        assert not has_field(NAMES, row, 12, path, {}, lambda _: True)
+    assert has_field(NAMES, row, 12, [("high_watermark", None)], {}, lambda _: True)
 
 
 def test_throttle_time_is_set_where_version_supports_it() -> None:
