@@ -6,18 +6,25 @@ The journal of a node that has ended is gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.control.actions import UnknownNode
 from anabranch.control.front.front import Front
 from anabranch.control.front.journal_merge import exchange_number, merge_journals, place_of
 from anabranch.control.journal_routes import ExplanationRow
 from anabranch.control.route import ControlRequest, Done, Handler, WaitTimedOut, timeout_s
+from anabranch.journal.capture import capture
 from anabranch.journal.entry import ExchangeRow
 from anabranch.journal.query import Query
 
+if TYPE_CHECKING:
+    from anabranch.control.front.agent_client import AgentClient
+
 JOURNAL: Final = "/v1/journal"
+CAPTURE_S: Final = 60.0
+"""How long a node may take to send its exchanges with their bytes."""
 LOOK_S: Final = 0.05
 """The pause between two looks at the journals, for a wait."""
 OWN: Final = ("after", "limit")
@@ -73,8 +80,17 @@ async def get_capture(on: Front, request: ControlRequest) -> bytes:
     """Get the exchanges of all nodes as a capture file, which has one section for each node."""
     words = {name: text for name, text in request.query.items() if name not in OWN}
     _check(on, request.query)
-    sections = await on.ask_each(lambda client: client.ask("GET", f"{JOURNAL}/capture", query=words), _nodes(words))
-    return b"".join(sections[one] for one in sorted(sections))
+    if words.keys() == request.query.keys():
+        sections = await on.ask_each(_capturing(words), _nodes(words))
+    else:  # both conditions select the last exchanges of each node
+        sections = {}
+        for node_id, count in Counter(row["node"] for row in await find_exchanges(on, request.query)).items():
+            sections |= await on.ask_each(_capturing({**words, "limit": str(count)}), [node_id])
+    return b"".join(sections[one] for one in sorted(sections)) or capture((), 0.0)
+
+
+def _capturing(words: Mapping[str, str]) -> Callable[[AgentClient], Coroutine[Any, Any, bytes]]:
+    return lambda client: client.ask("GET", f"{JOURNAL}/capture", query=words, timeout_s=CAPTURE_S)
 
 
 async def clear_journal(on: Front, request: ControlRequest) -> Done:

@@ -19,6 +19,8 @@ from anabranch.control.front.front_journal import (
 )
 from anabranch.control.route import ControlRequest, WaitTimedOut
 from anabranch.faults.rule_json import InvalidRule
+from anabranch.journal.capture import capture as capture_of
+from anabranch.journal.recording import read_recording
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.anabranch.control.front.fronts import OnAgents, on_agents
 
@@ -112,4 +114,10 @@ async def test_capture_has_a_section_for_each_node() -> None:
             await on.metadata_error(node)
         capture = await get_capture(on.front, asked(api="Metadata", client_id="test"))
         assert capture.startswith(SECTION) and capture.count(SECTION) == 2
+        last = await get_capture(on.front, asked(api="Metadata", client_id="test", limit="1"))
+        (exchange,) = read_recording(last)
+        assert exchange.node_id == 2, "it was asked last"
+        (row,) = await exchanges(on, limit="1")
+        after = asked(api="Metadata", client_id="test", after=str(row["number"]))
+        assert await get_capture(on.front, after) == capture_of([], 0.0)
         assert (await exchanges(on, bytes="true"))[0]["bytes"]["request"]
