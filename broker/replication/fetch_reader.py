@@ -58,9 +58,9 @@ class FetchReader:
     """One Fetch request: `read`, wait until a partition is `ready`, `read` again."""
 
     __slots__ = (
-        "acl_changes", "broker_epoch", "committed", "counted", "enough", "follower", "hints", "left", "may_read",
-        "metadata", "min_bytes", "rack", "refuses", "replicas", "request", "room_bytes", "size", "sizes", "version",
-        "watched",
+        "acl_changes", "broker_epoch", "committed", "compacted", "counted", "enough", "follower", "hints", "left",
+        "may_read", "metadata", "min_bytes", "rack", "refuses", "replicas", "request", "room_bytes", "size", "sizes",
+        "version", "watched",
     )  # fmt: skip
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, request: FetchRequest, version: int) -> None:
@@ -80,6 +80,8 @@ class FetchReader:
         """Per readable partition: the row of the request, and the leader epoch at the read."""
         self.sizes: dict[Partition, int] = {}
         """Per partition: the bytes that count for `min_bytes`."""
+        self.compacted: set[Partition] = set()
+        """The partitions that have nothing at or after the offset: compaction has removed it."""
         self.size = self.counted = 0
         self.left = 0
         self.min_bytes = request.min_bytes
@@ -114,6 +116,7 @@ class FetchReader:
         self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
         self.min_bytes = min(self.request.min_bytes, self.left)
         self.watched.clear()
+        self.compacted.clear()
 
     def start_waiting(self, parked: DelayedOperation[Partition]) -> None:
         """Begin to wait; only watched partitions can change the response."""
@@ -175,8 +178,8 @@ class FetchReader:
         records: bytes | bytearray | memoryview = b""
         if offset < limit:
             records = self._records(partition, requested, limit)
-            if self.counted < self.min_bytes and log.segments.is_older(offset, limit):
-                self.enough = True  # a read ends with its segment, which does not grow
+            if partition not in self.compacted and self.counted < self.min_bytes:
+                self.enough = self.enough or log.segments.is_older(offset, limit)  # a sealed segment does not grow
         self.watched[partition] = (requested, partition.leader_epoch)
         aborted = None
         if self.committed:
@@ -229,6 +232,9 @@ class FetchReader:
             min_one_batch=first and self.version > LAST_VERSION_WITH_HARD_LIMITS,
         )
         size = len(records)
+        if not size and partition.log.is_empty_between(requested.fetch_offset, limit):
+            self.compacted.add(partition)
+            return records
         self.size += size
         self.left -= size
         self.sizes[partition] = self._count(records, requested, max_bytes, limit)
@@ -257,10 +263,12 @@ class FetchReader:
         limit = self._limit(partition)
         if limit <= requested.fetch_offset:
             return False
-        if self.min_bytes <= 1 or partition.log.segments.is_older(requested.fetch_offset, limit):
-            return True
         max_bytes = max(0, requested.partition_max_bytes)
         try:
+            if partition in self.compacted and partition.log.is_empty_between(requested.fetch_offset, limit):
+                return False
+            if self.min_bytes <= 1 or partition.log.segments.is_older(requested.fetch_offset, limit):
+                return True
             size = partition.log.size_between(requested.fetch_offset, limit)
             if size > max_bytes:
                 size = max(max_bytes, len(partition.log.read(requested.fetch_offset, 0, limit_offset=limit)))

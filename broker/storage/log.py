@@ -413,6 +413,15 @@ class PartitionLog:
         except OSError as reason:
             raise self._storage_error(reason) from reason
 
+    def is_empty_between(self, offset: int, limit_offset: int) -> bool:
+        """Check whether `read` finds nothing from `offset` on, since compaction has removed it. Raises KafkaError."""
+        if offset < self.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in {self!r}")
+        try:
+            return self.segments.is_empty_between(offset, limit_offset, self.log_end_offset)
+        except OSError as reason:
+            raise self._storage_error(reason) from reason
+
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
         """Return the first record whose timestamp is at least `timestamp_ms`, or None."""
         return self.segments.search(timestamp_ms, self.log_start_offset)

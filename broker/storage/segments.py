@@ -150,6 +150,15 @@ class Segments:
                 return data
             slot += 1  # compaction has removed the last batches of this segment
 
+    def is_empty_between(self, offset: int, limit: int, log_end: int) -> bool:
+        """Check whether compaction has left no batch from `offset` up to `limit`, exclusive."""
+        first, last = bisect_right(self._bases, offset) - 1, bisect_right(self._bases, limit - 1)
+        for segment, end in zip(self._segments[first:last], self.ends(log_end)[first:last], strict=True):
+            stop = segment.position_of(limit) if limit < end else segment.file.size_bytes
+            if segment.position_of(offset) < stop:
+                return False
+        return True
+
     def holding(self, offset: int) -> Segment:
         """Return the segment that holds an offset from the log's start on."""
         return self._segments[bisect_right(self._bases, offset) - 1]

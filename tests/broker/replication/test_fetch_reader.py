@@ -283,6 +283,25 @@ async def test_fetch_from_older_segment_does_not_wait_for_more_bytes() -> None:
         assert values((await cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=100_000)).records) == ["a"]
 
 
+@pytest.mark.parametrize("min_bytes", [1, 1000])
+async def test_fetch_of_offsets_that_compaction_has_removed_waits_for_a_batch(min_bytes: int) -> None:
+    """Up to the offset that it may read there is nothing: a response at once would only repeat the request."""
+    async with replica_cluster(1) as cluster, asyncio.timeout(20):
+        await cluster.lead(1, replicas=(1,))
+        for value in "ab":
+            await cluster.produce(1, batch(value))
+        log = cluster.partition(1).log
+        log.roll(2)
+        sealed = next(iter(log.segments))
+        sealed.truncate(sealed.position_of(1), 1)
+        waiting = asyncio.create_task(cluster.fetch(1, 1, max_wait_ms=60_000, min_bytes=min_bytes))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        cluster[1].replicas.fetches.check(cluster.partition(1))
+        assert len(cluster[1].replicas.fetches) == 1
+        await cluster.produce(1, batch("c"))
+        assert values((await waiting).records) == ["c"]
+
+
 async def test_read_that_max_bytes_cuts_counts_as_full() -> None:
     """Kafka sends a part of the batch that does not fit, so `min_bytes` is reached."""
     size = len(batch("a"))
