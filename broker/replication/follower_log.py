@@ -36,6 +36,19 @@ class Outcome(enum.Enum):
 
 def apply_fetched(entry: SessionEntry, row: PartitionData) -> Outcome:
     """Apply one partition's row of the response to its log."""
+    try:
+        return _apply(entry, row)
+    except (OSError, KafkaError) as reason:
+        return refused(entry.following.partition, reason)
+
+
+def refused(partition: Partition, reason: Exception) -> Outcome:
+    """Return what to do about a partition whose disk refuses a change; the other ones are fetched further."""
+    log.warning("%r: cannot change the log: %s", partition, reason)
+    return Outcome.BACK_OFF if partition.log.durability.failure is None else Outcome.FENCED
+
+
+def _apply(entry: SessionEntry, row: PartitionData) -> Outcome:
     following = entry.following
     partition = following.partition
     if partition.role is not Role.FOLLOWER or partition.leader_epoch != following.leader_epoch:
@@ -52,11 +65,7 @@ def apply_fetched(entry: SessionEntry, row: PartitionData) -> Outcome:
         truncate(partition, row.diverging_epoch)
         return Outcome.GO_ON
     if row.records:
-        try:
-            partition.log.append_as_follower(row.records)
-        except KafkaError as error:
-            log.warning("%r: cannot append records of the leader: %s", partition, error)
-            return Outcome.BACK_OFF if partition.log.durability.failure is None else Outcome.FENCED
+        partition.log.append_as_follower(row.records)
     if row.log_start_offset > partition.log.log_start_offset:
         partition.log.increment_log_start_offset(min(row.log_start_offset, partition.log.log_end_offset))
     partition.follow_high_watermark(row.high_watermark)

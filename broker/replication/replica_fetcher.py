@@ -19,7 +19,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.replication.follower_log import Outcome, apply_fetched, realign, truncate_without_history
+from anabranch.broker.replication.follower_log import (
+    Outcome,
+    apply_fetched,
+    realign,
+    refused,
+    truncate_without_history,
+)
 from anabranch.broker.replication.follower_session import FollowerSession, Following, Position, SessionEntry
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.tasks.supervised_task import OnFailure, supervised_task
@@ -243,7 +249,10 @@ class Fetcher:
             return  # another fetcher follows it by now, and the log may have grown
         if partition.role is Role.FOLLOWER and partition.leader_epoch == following.leader_epoch:
             before = partition.log.log_end_offset
-            realign(partition, *bounds)
+            try:
+                realign(partition, *bounds)
+            except (OSError, KafkaError) as reason:
+                refused(partition, reason)
             if partition.log.log_end_offset == before:
                 self._postpone(following)
 

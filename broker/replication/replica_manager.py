@@ -339,7 +339,11 @@ class ReplicaManager:
             partition.note_generations()
         if partition.is_previous_incarnation(state):
             log.info("%r: restarting at %d", partition, state.log_start_offset)
-            partition.start_over_at(state.log_start_offset)
+            try:
+                partition.start_over_at(state.log_start_offset)
+            except OSError as error:
+                log.error("cannot drop the former log of %r: %s", partition, error)
+                return ErrorCode.KAFKA_STORAGE_ERROR
         if state.leader == self.settings.node_id:
             self._lead(partition, state)
         else:

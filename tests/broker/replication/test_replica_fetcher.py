@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.replication.follower_session import Following, SessionEntry
 from anabranch.broker.replication.replica_fetcher import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Fetcher
+from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.tasks.supervised_task import FatalNodeError
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import (
@@ -260,6 +262,34 @@ async def test_divergent_tail_is_truncated_to_the_new_leaders_log(lost: list[str
         await until(lambda: log_values(cluster.partition(1)) == ["committed", *kept])
         assert cluster.partition(1).log.epochs.entries == cluster.partition(2).log.epochs.entries
         await until(lambda: 1 in cluster.partition(2).isr)
+
+
+async def test_disk_that_refuses_a_truncation_does_not_stop_the_replication_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    truncated = PartitionLog.truncate_to
+    tried = 0
+
+    def refuse(log: PartitionLog, offset: int) -> bool:
+        nonlocal tried
+        tried += 1
+        raise OSError(errno.EROFS, "read-only file system")
+
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.produce(1, batch("committed"))
+        await cluster.lead(2, only=(2,))
+        assert (await cluster.produce(2, batch("lost"), acks=1)).error_code == 0
+        monkeypatch.setattr(PartitionLog, "truncate_to", refuse)
+        await cluster.lead(1)
+        assert (await cluster.produce(1, batch("kept"), acks=1)).error_code == 0
+        await until(lambda: tried > 0)
+        await cluster.lead(1, replicas=(1, 2), topic="u")
+        for value in "abc":
+            assert (await cluster.produce(1, batch(value), topic="u", timeout_ms=5000)).error_code == 0
+        assert log_values(cluster.partition(2, "u")) == ["a", "b", "c"]
+        monkeypatch.setattr(PartitionLog, "truncate_to", truncated)
+        await until(lambda: log_values(cluster.partition(2)) == ["committed", "kept"])
 
 
 async def test_follower_with_an_empty_epoch_agrees_with_the_new_leader() -> None:

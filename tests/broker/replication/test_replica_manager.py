@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
 from anabranch.broker.replication.partition import Role
 from anabranch.broker.replication.purgatory import DelayedProduce
+from anabranch.broker.storage.log import PartitionLog
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
     batch,
@@ -246,6 +248,23 @@ async def test_recreated_index_drops_the_uncommitted_tail_of_its_previous_log(co
         assert log_values(cluster.partition(1)) == ["new"]
         await cluster.lead(1, replicas=(1,), log_start_offset=committed, first_leader_epoch=1)
         assert log_values(cluster.partition(1)) == ["new"], "said again, it changes nothing"
+
+
+async def test_recreated_index_whose_previous_log_cannot_be_dropped_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The roles of other partitions in the same request must not depend on it."""
+
+    def refuse(log: PartitionLog, offset: int) -> None:
+        raise OSError(errno.EROFS, "read-only file system")
+
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("old"))
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionLog, "truncate_fully_and_start_at", refuse)
+            await cluster.lead(1, replicas=(1,), log_start_offset=1, first_leader_epoch=1)
+            assert await cluster.tell("t", 0) == {1: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert await cluster.tell("t", 0) == {1: ErrorCode.NONE}
+        assert (await cluster.produce(1, batch("new"))).base_offset == 1
 
 
 async def test_coordinators_append_read_and_receive_leadership_changes() -> None:
