@@ -92,7 +92,10 @@ async def offset_of(
     is_final = request.replica_id != CONSUMER or is_caught_up(partition)
     if requested.timestamp == LATEST and not is_final:
         raise not_caught_up(partition, ctx.version)
-    timestamp, offset, epoch = await find(ctx, partition, requested.timestamp, latest)
+    try:
+        timestamp, offset, epoch = await find(ctx, partition, requested.timestamp, latest)
+    except OSError as reason:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition!r}: {reason}") from reason
     if offset < 0 and requested.timestamp not in TIERED and not is_final:
         raise not_caught_up(partition, ctx.version)
     if request.replica_id == partition.leader_id and requested.timestamp == LATEST:

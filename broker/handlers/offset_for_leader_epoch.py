@@ -76,7 +76,10 @@ def end_of_epoch(
                 raise KafkaError(
                     ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{requested.partition} is not stable up to {end}"
                 )
-            row.deliverable_end = deliverable_end(log, end)
+            try:
+                row.deliverable_end = deliverable_end(log, end)
+            except OSError as reason:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition!r}: {reason}") from reason
     return row
 
 

@@ -520,7 +520,10 @@ class PartitionLog:
         remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
 
     def increment_log_start_offset(self, offset: int) -> bool:
-        """Delete the records below an offset, itself at most the high watermark; return whether the start moved."""
+        """Delete the records below an offset, itself at most the high watermark; return whether the start moved.
+
+        If the disk refuses to remove files now, retention removes them later.
+        """
         if offset > self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is beyond the log end offset {self.log_end_offset}"
@@ -531,8 +534,11 @@ class PartitionLog:
         self.epochs.truncate_from_start(offset)
         aborted = self.producers.aborted
         self.producers.aborted = [transaction for transaction in aborted if transaction.last_offset >= offset]
-        if self.segments.drop_below(offset):
-            remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
+        try:
+            if self.segments.drop_below(offset):
+                remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
+        except OSError as reason:
+            log.warning("%s: cannot remove segments below offset %d yet: %s", self.directory, offset, reason)
         self._has_changed()
         return True
 

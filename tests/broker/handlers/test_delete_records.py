@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
 
+from anabranch.broker.storage.segment import Segment
 from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, replica_cluster, until
+from tests.broker.replication.replica_cluster import (
+    NOW_MS,
+    ReplicaCluster,
+    batch,
+    log_values,
+    replica_cluster,
+    until,
+)
 
 
 async def delete(
@@ -36,6 +45,26 @@ async def test_delete_records_advances_the_log_start_of_every_replica(version: i
         assert await delete(cluster, 2) == (ErrorCode.NONE, 4), "what is gone stays gone"
         assert await delete(cluster, -1) == (ErrorCode.NONE, 6)
         assert (await cluster.produce(1, batch("g"))).base_offset == 6
+
+
+async def test_records_are_deleted_although_the_disk_keeps_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(segment: Segment) -> None:
+        raise OSError(errno.EROFS, "read-only file system")
+
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        log = cluster.partition(1).log
+        for value in "abc":
+            await cluster.produce(1, batch(value))
+            log.roll(log.log_end_offset)
+        with monkeypatch.context() as patched:
+            patched.setattr(Segment, "delete", refuse)
+            assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
+            with pytest.raises(OSError, match="read-only"):
+                log.apply_retention(NOW_MS)
+        assert len(log.segments) == 4
+        log.apply_retention(NOW_MS)
+        assert (log_values(cluster.partition(1)), len(log.segments)) == (["c"], 2)
 
 
 async def test_new_log_start_survives_a_restart() -> None:

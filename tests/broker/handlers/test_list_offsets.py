@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
+import pytest
+
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, replica_cluster
+from tests.broker.storage.faulty_files import FaultyFile, FaultyFiles
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
@@ -53,6 +58,19 @@ async def test_offsets_are_listed_by_position_and_timestamp() -> None:
         assert await found(101) == (0, 300, 2)
         assert await found(301) == (0, -1, -1)
         assert (await ask(cluster, 101)).leader_epoch == 0
+
+
+async def test_unreadable_disk_is_a_storage_error_of_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "input/output error")
+
+    async with replica_cluster(0) as cluster:
+        await cluster.start(1, FaultyFiles(MemoryFiles()))  # type: ignore[arg-type]
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a", timestamp_ms=100))
+        monkeypatch.setattr(FaultyFile, "read", broken)
+        assert (await ask(cluster, 50)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await ask(cluster, LATEST)).offset == 1
 
 
 async def test_consumers_see_the_high_watermark_and_followers_the_end() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -9,6 +14,7 @@ from anabranch.protocol.apis.offset_for_leader_epoch import (
 )
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import batch, replica_cluster
+from tests.broker.storage.faulty_files import FaultyFile, FaultyFiles
 
 
 async def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
@@ -51,3 +57,21 @@ async def test_follower_compares_leader_epochs_first() -> None:
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             ErrorCode.UNKNOWN_LEADER_EPOCH,
         ]
+
+
+async def test_unreadable_disk_is_a_storage_error_of_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "input/output error")
+
+    async with replica_cluster(0) as cluster:
+        await cluster.start(1, FaultyFiles(MemoryFiles()))  # type: ignore[arg-type]
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a"))
+        await cluster.lead(1, replicas=(1,))
+        monkeypatch.setattr(FaultyFile, "read", broken)
+        for deliverable, code in ((False, ErrorCode.NONE), (True, ErrorCode.KAFKA_STORAGE_ERROR)):
+            partition = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+            topic = OffsetForLeaderTopic(topic="t", partitions=[partition])
+            partition.deliverable = deliverable
+            response = await cluster.call(cluster[1], OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic]))
+            assert response.topics[0].partitions[0].error_code == code
