@@ -78,6 +78,8 @@ class ClassicGroupSession:
         self._is_polling = False
         self._is_assigning = False
         self._left = False
+        self._unanswered = False
+        """Whether a request of the last join may still wait at the coordinator."""
         self.commits = 0
         """Number of commits that the group has accepted."""
         self.failure: BaseException | None = None
@@ -152,7 +154,9 @@ class ClassicGroupSession:
         """Run one round: join, assign as leader, sync. Returns None if the group rebalanced meanwhile."""
         membership, channel = self.membership, JOIN if self.membership.cooperative else GROUP
         sent_at_s = self._clock_s()
+        self._unanswered = True
         response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
+        self._unanswered = False
         if membership.on_join_response(response) is not HeartbeatOutcome.PROCEED:
             return None
         self.membership.lease.renew(sent_at_s)
@@ -162,7 +166,9 @@ class ClassicGroupSession:
         finally:
             self._is_assigning = False
         sent_at_s = self._clock_s()
+        self._unanswered = True
         response = await self._call(request, _top_level, parked=True, channel=channel)
+        self._unanswered = False
         fate, assigned = membership.on_sync_response(response)
         if fate is not HeartbeatOutcome.PROCEED:
             return None
@@ -204,16 +210,16 @@ class ClassicGroupSession:
         await self._send_leave()
 
     async def _send_leave(self) -> None:
-        request = (
-            self.membership.leave_request() if self.membership.member_id and not self.membership.is_outside else None
-        )
+        """Leave the group; also one that has not answered the member's first join, in which it waits for others."""
+        request = self.membership.leave_request() if self.membership.member_id else None
+        channel = JOIN if self._unanswered and not self.membership.cooperative else GROUP  # not behind what waits
         self.membership.expire(forget_identity=True)  # from here on, not from when the coordinator has received it
         self._wakeup.set()
         if request is None or self.membership.instance_id is not None:
             return
         try:
             async with asyncio.timeout(2):
-                await self._call(request, _top_level)
+                await self._call(request, _top_level, channel=channel)
         except (ConnectionError, TimeoutError, KafkaError) as error:
             log.info("%s could not leave the group: %s", request.member_id, error)
 

@@ -63,7 +63,9 @@ class ConsumerGroupSession(ClassicGroupSession):
         await self._bury()
         async with self._turn:
             sent_at_s = self._clock_s()
+            self._unanswered = True
             response = await self._ask(membership.full_request(self._ids()))
+            self._unanswered = False
             if response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID and await self._release_instance():
                 return None
             if membership.on_heartbeat_response(response) is not HeartbeatOutcome.PROCEED:
@@ -159,7 +161,7 @@ class ConsumerGroupSession(ClassicGroupSession):
         membership = self.membership
         request = (
             None
-            if membership.is_outside
+            if membership.is_outside and not self._unanswered
             else membership.consumer_leave_request(away=membership.instance_id is not None)
         )
         membership.expire(forget_identity=True)  # from here on, not from when the coordinator has received it

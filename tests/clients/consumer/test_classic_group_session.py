@@ -410,3 +410,25 @@ async def test_returning_static_leader_reads_partitions_of_a_resize_during_its_a
                 delivered += sum(map(len, (await again.getmany(timeout_ms=100)).values()))
             assert session_of(again).membership.generation > generation
             assert len(again.assignment()) == 3
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+async def test_member_that_stops_while_it_joins_leaves_the_group(assignor: str) -> None:
+    """Else the others would wait for it: the coordinator cannot know that it is gone."""
+    delay = {"group_initial_rebalance_delay_ms": "60000"}
+    async with cluster_and_admin(brokers=1, timeout_s=30, **delay) as (cluster, admin):
+        await make_topic(admin, 1)
+        groups = cluster.nodes[1].services.groups
+        consumer = consumer_of(cluster, partition_assignment_strategy=assignor)
+        await consumer.start()
+        asking = asyncio.create_task(consumer.getone())
+
+        def members() -> list[str]:
+            slot = groups.table.slots.get(GROUP)
+            return [] if slot is None else list(slot.classic.members.by_id)
+
+        await until(lambda: bool(members()))
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await consumer.stop()
+        assert members() == []

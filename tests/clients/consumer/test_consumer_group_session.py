@@ -290,6 +290,30 @@ def refusal(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespon
     )
 
 
+async def test_member_that_stops_before_its_join_is_answered_leaves_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator has it: its partitions would have no reader until its session is over."""
+    async with cluster() as running:
+        one = consumer(running)
+        await one.start()
+        call, taken = one._network.call, asyncio.Event()
+
+        async def lost(node_id: int, request: Any, **more: Any) -> Any:
+            response = await call(node_id, request, **more)
+            if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == JOINING:
+                taken.set()
+                await asyncio.Event().wait()
+            return response
+
+        monkeypatch.setattr(one._network, "call", lost)
+        asking = asyncio.create_task(one.getone())
+        await taken.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await one.stop()
+        group = running.nodes[1].services.groups.group("g")
+        assert isinstance(group, ConsumerGroup) and not group.members
+
+
 async def test_restarted_static_member_keeps_its_assignment() -> None:
     async with cluster() as running, readers() as reading:
         a = await reading.start(consumer(running, group_instance_id="i"))
