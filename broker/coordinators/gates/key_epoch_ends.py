@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
+ANSWER_TIMEOUT_MS: Final = 5000
+"""How long to wait for one leader: the questions about other partitions of the topic wait meanwhile."""
+
 
 class KeyEpochEnds:
     """Query leaders for the coordinators of this broker."""
@@ -78,7 +81,7 @@ class KeyEpochEnds:
         )
         try:
             connection = await self._peers.to(leader)
-            response: OffsetForLeaderEpochResponse = await connection.call(request)
+            response: OffsetForLeaderEpochResponse = await connection.call(request, timeout_ms=ANSWER_TIMEOUT_MS)
         except (OSError, TimeoutError, KafkaError) as error:
             log.info("cannot read key epoch ends of %s from broker %d: %s", image.name, leader, error)
             return

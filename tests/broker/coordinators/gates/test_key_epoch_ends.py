@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.coordinators.gates import key_epoch_ends
 from anabranch.broker.coordinators.gates.gated_topic import LeaderAnswer
 from anabranch.broker.coordinators.gates.key_epoch_ends import KeyEpochEnds, answers_of
-from anabranch.broker.metadata.metadata_cache import MetadataCache
+from anabranch.broker.metadata.metadata_cache import BrokerImage, MetadataCache
 from anabranch.protocol.apis.offset_for_leader_epoch import EpochEndOffset
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import KeyEpoch
 from tests.broker.coordinators.gates.test_gated_topic import GatedTopic, image
+from tests.clients.peer import serve
 
 CUT = KeyEpoch(0, 0)
 
@@ -39,3 +45,21 @@ async def test_missing_leader_leaves_key_epochs_unknown() -> None:
     await asyncio.gather(ends.ask(topic, [0, 1]), ends.ask(topic, [0]))
     assert topic.unknown_key_epochs() == [0, 1]
     await ends.close()
+
+
+async def test_silent_leader_is_not_waited_for_as_long_as_a_request_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later questions about the topic wait for the one under way, also those about partitions of other leaders."""
+    monkeypatch.setattr(key_epoch_ends, "ANSWER_TIMEOUT_MS", 20)
+    broker = BrokerSettings(request_timeout_ms=3_600_000)
+
+    async def answers(request: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(20), serve(answers) as peer:
+        metadata = MetadataCache()
+        found = BrokerImage(1, "127.0.0.1", peer.port, None, 0)
+        metadata.image = dataclasses.replace(metadata.image, brokers={1: found})
+        topic, ends = GatedTopic(image(1, 2)), KeyEpochEnds(broker, metadata)
+        await ends.ask(topic, [0])
+        assert peer.seen and topic.unknown_key_epochs() == [0, 1]
+        await ends.close()
