@@ -108,7 +108,7 @@ async def test_candidate_whose_election_fails_tries_again(monkeypatch: pytest.Mo
     async with running_cluster() as cluster:
         second = await cluster.add_controller(101)
         session = second.session_under_test  # type: ignore[attr-defined]
-        write, failed = session.multi, []
+        write, failed = session.multi, list[object]()
 
         async def fail_once(ops: Any) -> Any:
             if failed:

@@ -113,20 +113,20 @@ def test_compacted_topics_do_not_shrink() -> None:
 
 
 @pytest.mark.parametrize(
-    ("default", "config", "may_shrink"),
+    ("default", "own", "may_shrink"),
     [
-        ("compact", {}, False),
-        ("compact", {"cleanup_policy": "delete"}, True),
-        ("compact,delete", {}, True),
-        ("delete", {"cleanup_policy": "compact,compact"}, False),
-        ("delete", {"cleanup_policy": "compact, delete"}, True),
-        ("delete", {"cleanup_policy": ""}, False),
+        ("compact", None, False),
+        ("compact", "delete", True),
+        ("compact,delete", None, True),
+        ("delete", "compact,compact", False),
+        ("delete", "compact, delete", True),
+        ("delete", "", False),
     ],
 )
 def test_topics_shrink_if_their_own_or_the_default_policy_deletes(
-    default: str, config: dict[str, str], may_shrink: bool
+    default: str, own: str | None, may_shrink: bool
 ) -> None:
-    world, _ = started(partitions=4, **config)
+    world, _ = started(partitions=4) if own is None else started(partitions=4, cleanup_policy=own)
     term = Term(world, log_cleanup_policy=default).take_over()
     row = ask(term, topic_request(2, shrink=True)).results[0]
     assert row.error_code == (ErrorCode.NONE if may_shrink else ErrorCode.INVALID_PARTITIONS)
