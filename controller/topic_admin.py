@@ -28,6 +28,7 @@ from anabranch.controller.zk.session import (
 from anabranch.controller.zk.sizes import multi_bytes
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.linear_hashing import base_of
+from anabranch.protocol.wire import ZERO_UUID
 
 
 async def create_topic(
@@ -93,8 +94,11 @@ async def is_going(session: ZkSession, name: str) -> bool:
         return await retry_connection_loss(lambda: session.exists(paths.delete_topic(name))) is not None
 
 
-async def delete_topic(session: ZkSession, name: str) -> None:
+async def delete_topic(session: ZkSession, name: str, topic_id: bytes = ZERO_UUID) -> None:
     """Request the deletion of a topic. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist.
+
+    With an id, raises UNKNOWN_TOPIC_ID if the topic of this name has another one (KIP-516): this node's metadata may be
+    older than a deletion and another creation.
 
     After a lost response the request may have been written, and the topic deleted. So it is repeated only if this
     topic still exists: it must not delete another one that was created since.
@@ -104,6 +108,10 @@ async def delete_topic(session: ZkSession, name: str) -> None:
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         czxid = found.czxid
+        if topic_id != ZERO_UUID:
+            await retry_connection_loss(session.sync)
+            if await _topic_id(session, name) != topic_id:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         while found is not None and found.czxid == czxid:
             try:
                 await session.create(paths.delete_topic(name), make_parents=True)

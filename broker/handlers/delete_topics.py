@@ -90,7 +90,7 @@ async def mark(ctx: RequestContext, requested: DeleteTopicState, spending: Mutat
     if topic is not None and services.profile.answers_like_a_quorum:
         topic_id = topic.topic_id
     spending.spend(len(topic.partitions) if topic is not None else 0)
-    await delete_topic(services.session, name)
+    await delete_topic(services.session, name, requested.topic_id)
     return DeletableTopicResult(
         name=name,
         topic_id=topic_id,

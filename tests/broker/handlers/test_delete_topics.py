@@ -50,6 +50,23 @@ async def test_replica_on_an_offline_broker_is_deleted_when_it_returns() -> None
         assert (await create(cluster, "t", partitions=2)).error_code == 0
 
 
+async def test_deletion_by_id_never_deletes_the_next_topic_of_the_name() -> None:
+    """KIP-516. This broker has not heard that the topic of this id was deleted and created again."""
+    async with Cluster(1) as cluster:
+        assert (await create(cluster, "t", replicas=1)).error_code == 0
+        metadata = cluster.nodes[1].services.metadata
+        present, earlier = metadata.topic_id("t"), b"earlier".ljust(16)
+        metadata.image = replace(metadata.image, names={earlier: "t", present: "t"})
+
+        async def delete(topic_id: bytes) -> int:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=60_000)
+            return (await ask(cluster, 1, request)).responses[0].error_code
+
+        assert await delete(earlier) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert metadata.topic("t") is not None
+        assert await delete(present) == ErrorCode.NONE
+
+
 async def test_controller_without_metadata_of_a_topic_deletes_it() -> None:
     """A new controller has not read the topics yet, so an unknown topic may exist."""
     async with Cluster(1) as cluster:
