@@ -178,7 +178,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "anabranch/control/test_state.py": (
         "a former coordinator, which needs a cluster with a frozen node",
-        "dashboard/collectors/: newest_topics present_coordinators",
+        "dashboard/collectors/: newest_topics present_controller present_coordinators",
     ),
     "anabranch/dashboard/test_feed.py": (
         "collectors, which need a cluster and a viewer",

@@ -13,7 +13,8 @@ from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGr
 from anabranch.broker.handlers.list_groups import type_of
 from anabranch.broker.replication.partition import Role
 from anabranch.controller.zk.memory import MemorySession
-from anabranch.dashboard.collectors.newest_topics import newest_topics, present_ids
+from anabranch.dashboard.collectors.newest_topics import newest_topics, present_topics
+from anabranch.dashboard.collectors.present_controller import present_controller
 from anabranch.dashboard.collectors.present_coordinators import present_coordinators
 from anabranch.dashboard.collectors.shared_standings import Standings, shared_standings
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -145,9 +146,8 @@ def node_row(cluster: ClusterView, node_id: int) -> NodeRow:
     node = cluster.nodes.get(node_id)
     row: NodeRow = {"node": node_id, "host": host, "port": port, "running": node is not None}
     if node is not None:
-        controller = node.controller
         row |= {
-            "controller": controller is not None and controller.active,
+            "controller": node.controller is not None and node.controller is present_controller(cluster),
             "broker_epoch": node.services.fence.broker_epoch,
             "connections": node.server.connection_count,
             "frozen": cluster.is_frozen(node_id),
@@ -168,7 +168,7 @@ def topics(cluster: ClusterView) -> list[TopicRow]:
 def newest_image(cluster: ClusterView) -> dict[str, TopicImage]:
     """Each topic as the node with the newest metadata shows it."""
     images = (node.services.metadata.image for node in cluster.nodes.values())
-    return newest_topics(images, present_ids(cluster))
+    return newest_topics(images, present_topics(cluster))
 
 
 def topic_row(cluster: ClusterView, topic: TopicImage) -> TopicRow:

@@ -13,7 +13,7 @@ from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.cluster.in_process import Cluster
 from anabranch.control import state
 from anabranch.dashboard.collectors.cluster_rows import ClusterRows
-from anabranch.dashboard.collectors.newest_topics import present_ids
+from anabranch.dashboard.collectors.newest_topics import present_topics
 from anabranch.dashboard.state_delta import StateSheet
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.anabranch.control.conftest import controlled, with_topic
@@ -113,7 +113,7 @@ async def test_topics_that_only_a_frozen_node_knows_are_not_shown() -> None:
         clock.run_at(1)
         async with Admin(cluster.bootstrap_servers.rpartition(",")[0]) as successor:
             await successor.delete_topics(["deleted", "again"])
-            await until(lambda: present_ids(cluster) == {})
+            await until(lambda: present_topics(cluster) == {})
             await successor.create_topics([NewTopic(name="again", assignments=elsewhere)])
             await successor.wait_for_topic("again", replicas=2)
         assert cluster.nodes[3].services.metadata.image.topics.keys() >= {"deleted", "again"}
@@ -123,3 +123,35 @@ async def test_topics_that_only_a_frozen_node_knows_are_not_shown() -> None:
         ClusterRows(cluster, lambda kind, **_: None).collect(sheet)
         shown = {key for key in sheet.rows if key.startswith(("topic/", "partition/"))}
         assert shown == {"topic/again", "partition/again/0", "partition/again/1"}
+
+
+@pytest.mark.asyncio(loop_factories=["clock"])
+async def test_frozen_controller_that_was_replaced_is_none() -> None:
+    """It still believes so, and that the last resize goes on."""
+    clock, cluster = ClusterClock.new(), Cluster(3, seed=1)
+    assert clock is not None
+    async with clock.running(cluster), asyncio.timeout(60), Admin(cluster.bootstrap_servers) as admin:
+        (former,) = (row["node"] for row in state.nodes(cluster) if row["controller"])
+        others = [node_id for node_id in cluster.node_ids if node_id != former]
+        await admin.create_topics([NewTopic(name="t", assignments={0: others, 1: others})])
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"x", partition=1)
+        await admin.create_partitions("t", 1, allow_shrink=True)
+        sheet, rows = StateSheet(), ClusterRows(cluster, lambda kind, **_: None)
+        rows.collect(sheet)
+        assert sheet.rows["resize/t"]["draining"] == [1]
+        clock.run_at(0)
+        cluster.freeze_broker(former)
+        await clock.advance(60)
+        clock.run_at(1)
+        servers = ",".join("{}:{}".format(*cluster.address(one)) for one in others)
+        async with Admin(servers) as successor:
+            await successor.delete_records({TopicPartition("t", 1): 1})
+        clock.run_at(0)
+        await clock.advance(600)
+        assert len(state.topics(cluster)[0]["partitions"]) == 1, "it was empty, and is removed"
+        rows.collect(sheet)
+        assert [key for key in sheet.rows if key.startswith("resize/")] == []
+        (present,) = (row["node"] for row in state.nodes(cluster) if row["controller"])
+        assert present in others
+        assert [one for one in cluster.node_ids if sheet.rows[f"node/{one}"]["controller"]] == [present]

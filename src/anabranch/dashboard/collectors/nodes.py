@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anabranch.controller.zk.memory import Link, MemorySession
+from anabranch.dashboard.collectors.present_controller import present_controller
 
 if TYPE_CHECKING:
     from anabranch.broker.node.app import Node
@@ -34,7 +35,7 @@ def _running(cluster: ClusterView, node: Node) -> dict[str, Any]:
         "broker_epoch": services.fence.broker_epoch,
         "session": f"{session.session_id:#x}",
         "link": link.value if held else "expired",
-        "controller": controller is not None and controller.active,
+        "controller": controller is not None and controller is present_controller(cluster),
         "controller_epoch": 0 if controller is None else controller.epoch,
         "connections": node.server.connection_count,
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from anabranch.controller import resize
+from anabranch.dashboard.collectors.present_controller import present_controller
 from anabranch.dashboard.collectors.present_coordinators import present_coordinators
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 def collect_resizes(cluster: ClusterView, sheet: StateSheet) -> None:
     """Put a row for each topic with a resize in progress, with its step."""
     rows = {}
-    for node in cluster.nodes.values():
-        state = None if node.controller is None else node.controller.state
-        if state is not None:
-            for name in state.at_work:
-                rows[f"resize/{name}"] = _resize(state, state.topics[name])
+    controller = present_controller(cluster)
+    state = None if controller is None else controller.state
+    if state is not None:
+        for name in state.at_work:
+            rows[f"resize/{name}"] = _resize(state, state.topics[name])
     sheet.keep("resize", rows)
     for key, row in rows.items():
         sheet.put(key, row)

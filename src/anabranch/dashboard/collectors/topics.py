@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.clients import metadata as known
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.group_gates import gate_of
-from anabranch.dashboard.collectors.newest_topics import newest_topics, present_ids
+from anabranch.dashboard.collectors.newest_topics import newest_topics, present_topics
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import KeyEpoch, Lineage
@@ -59,7 +59,7 @@ class TopicCollector:
         topics = self._topics
         if images.keys() != self._images.keys() or any(self._images[one] is not image for one, image in images.items()):
             self._images = images
-            topics = newest_topics(images.values(), present_ids(self._cluster))
+            topics = newest_topics(images.values(), present_topics(self._cluster))
             for name, topic in topics.items():
                 before = self._topics.get(name)
                 if before is not topic:
