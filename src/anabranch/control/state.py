@@ -6,7 +6,7 @@ leader; a replica's log from that replica.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
@@ -217,8 +217,9 @@ def _replicas(cluster: ClusterView, topic: str, index: int) -> Iterator[tuple[in
 def groups(cluster: ClusterView) -> list[GroupRow]:
     """Every group that a running coordinator has loaded, by id."""
     shared, is_present = shared_standings(cluster), present_coordinators(cluster, CONSUMER_OFFSETS_TOPIC)
+    images = newest_image(cluster)
     rows = [
-        group_row(cluster, node, group, shared)
+        group_row(cluster, node, group, shared, images)
         for node_id, node in cluster.nodes.items()
         if node.services.broker is not None
         for group in node.services.groups.groups()
@@ -227,8 +228,10 @@ def groups(cluster: ClusterView) -> list[GroupRow]:
     return sorted(rows, key=lambda row: str(row["group"]))
 
 
-def group_row(cluster: ClusterView, node: Node, group: AnyGroup, shared: Standings) -> GroupRow:
-    """One group: its members, committed offsets and lag.
+def group_row(
+    cluster: ClusterView, node: Node, group: AnyGroup, shared: Standings, images: Mapping[str, TopicImage]
+) -> GroupRow:
+    """One group: its members, committed offsets and lag. `images` are the newest ones of all topics.
 
     The row lists all partitions of topics with a committed offset; a partition without one lags by its whole log. A
     share group has start offsets instead, and its row lists the partitions that it has begun to read; records finished
@@ -236,7 +239,6 @@ def group_row(cluster: ClusterView, node: Node, group: AnyGroup, shared: Standin
     """
     committed = node.services.groups.offsets.of(group.group_id).committed
     starts = shared.get(group.group_id, {})
-    images = newest_image(cluster)
     offsets: list[OffsetRow] = []
     for topic in sorted({topic for topic, _ in (*committed, *starts)}):
         known = topic_row(cluster, images[topic])["partitions"] if topic in images else []

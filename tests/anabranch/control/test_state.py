@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from unittest import mock
 
 import pytest
 
@@ -94,6 +95,19 @@ async def test_group_and_transaction_of_a_frozen_coordinator_are_shown_by_its_su
         keys = [f"{kind}{number}" for kind in ("group/g", "transaction/tx") for number in range(10)]
         assert 3 not in {sheet.rows[key]["coordinator"] for key in keys}
         assert {sheet.rows[f"commits/{group}"]["t"]["0"] for group in stale} == {7}
+
+
+async def test_topics_are_read_once_for_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each group again, 150 groups of 200 topics held the loop for a quarter of a second."""
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        await admin.wait_for_topic("t")
+        for number in range(3):
+            await commit_offsets(admin.network, f"g{number}", {TopicPartition("t", 0): 0})
+        looks = mock.Mock(side_effect=state.newest_image)
+        monkeypatch.setattr(state, "newest_image", looks)
+        assert [row["offsets"][0]["committed"] for row in state.groups(cluster)] == [0, 0, 0]
+        looks.assert_called_once()
 
 
 @pytest.mark.asyncio(loop_factories=["clock"])
