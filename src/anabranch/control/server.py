@@ -127,13 +127,14 @@ class ControlServer:
         await web.SockSite(self._runner, self._listener, ssl_context=self._tls).start()
 
     async def stop(self) -> None:
-        """Stop serving, and end the open requests."""
+        """Stop serving, end the open requests, and let go of the cluster: aiohttp caches handlers of 1024 servers."""
         await self._runner.cleanup()
         await asyncio.gather(*self._work, return_exceptions=True)
         if self._guide is not None:
             await self._guide.end()
         if self._feed is not None:
             await self._feed.stop()
+        del self._controlled, self._guide, self._feed
 
     async def _openapi(self, request: web.Request) -> web.Response:
         url = f"{request.scheme}://{request.host}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
 import re
 import socket
+import weakref
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -351,3 +353,12 @@ async def test_work_continues_when_its_client_disconnects(monkeypatch: pytest.Mo
         assert (await status(session, "GET", "/v1/nodes"))[0] == 200, "the server has seen the connection end"
         go_on.set()
         await done.wait()
+
+
+async def test_a_stopped_server_does_not_keep_its_cluster() -> None:
+    async with served() as (on, session):
+        assert (await status(session, "GET", "/v1/nodes"))[0] == 200
+        cluster = weakref.ref(on.cluster)
+    del on
+    gc.collect()
+    assert cluster() is None
