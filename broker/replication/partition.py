@@ -220,8 +220,10 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """Truncate a follower's log to an offset: the leader has other records, or none, from there on."""
-        self.log.truncate_to(offset)
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        try:
+            self.log.truncate_to(offset)
+        finally:
+            self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
     def has_all_earlier_records(self) -> bool:

@@ -453,7 +453,10 @@ class PartitionLog:
     # ------------------------------------------------------------------------------------------------ truncate, retain
 
     def truncate_to(self, offset: int) -> bool:
-        """Truncate the log to an offset and flush the truncation; return False if the log ends there already."""
+        """Truncate the log to an offset and flush the truncation; return False if the log ends there already.
+
+        Raises OSError if the disk refuses; then the log ends with what is left.
+        """
         if offset >= self.log_end_offset:
             # A leader that wrote nothing left an epoch at the end; the next leader may not know this epoch.
             self.epochs.truncate_from_end(self.log_end_offset)
@@ -473,14 +476,17 @@ class PartitionLog:
         # First: a power failure may keep the truncation and restore the removed segments, behind a gap. Below the
         # recovery point, a start would take it for one of compaction.
         self._cut_back(end)
-        self.segments.drop_above(offset)
-        self.log_end_offset = end
+        ends = self.segments.ends(self.log_end_offset)
         shorter = position < segment.file.size_bytes
-        segment.truncate(position, end)
-        self.segments.removals += 1
-        self.epochs.truncate_from_end(end)
-        self._restore_producers()
-        self._has_changed()
+        try:
+            self.segments.drop_above(offset)
+            segment.truncate(position, end)
+        except OSError:
+            if segment is not self.segments.active or position < segment.file.size_bytes:
+                end = ends[len(self.segments) - 1]  # more is left than was to be: the next attempt removes the rest
+            self._end_at(end)
+            raise
+        self._end_at(end)
         # Flush before the next append: a power failure would restore old batches and segments among those of later
         # epochs, and snapshots of producers that have never written what they say.
         self.durability.names_changed()
@@ -489,9 +495,26 @@ class PartitionLog:
             self.durability.attempt(segment.file.flush)
         return True
 
+    def _end_at(self, end: int) -> None:
+        self.log_end_offset = end
+        self.segments.removals += 1
+        self.epochs.truncate_from_end(end)
+        self._restore_producers()
+        self._has_changed()
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Delete all records and continue at an offset; if the disk refuses a new file now, a later append makes it."""
-        self.segments.drop_all()
+        """Delete all records and continue at an offset; if the disk refuses a new file now, a later append makes it.
+
+        Raises OSError if the disk refuses to remove a file; then the log ends with what is left.
+        """
+        ends = self.segments.ends(self.log_end_offset)
+        try:
+            self.segments.drop_all()
+        except OSError:
+            end = ends[len(self.segments) - 1]
+            self._cut_back(end)
+            self._end_at(end)
+            raise
         self.epochs.clear()
         self.producers = ProducerStates()
         self.producers.begin(self._clock_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 from collections.abc import Callable
 
@@ -11,7 +13,7 @@ from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.batches import NOW_MS, batch
-from tests.broker.storage.faulty_files import Crash, FaultyFiles
+from tests.broker.storage.faulty_files import Crash, FaultyFile, FaultyFiles
 from tests.broker.storage.logs import SMALL, append, code_of, everything
 
 
@@ -211,3 +213,63 @@ def test_crash_at_any_operation_keeps_acknowledged_records(work: Callable[[Parti
             number = again.log_end_offset // 2
             assert append(again, numbered(number), epoch=20).first_offset == 2 * number
     assert crashes > (3 if work is starts_over else 15)
+
+
+@pytest.mark.parametrize("refused", ["truncate", "remove"])
+@pytest.mark.parametrize("succeed", [0, 1])
+def test_refused_truncation_leaves_a_log_that_can_be_used(
+    refused: str, succeed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy-on-write file system needs space also to make a file shorter, or to remove one."""
+    files = FaultyFiles(MemoryFiles())
+    log = opened(files)
+    for number in range(40):
+        append(log, numbered(number))
+    segments, left = len(log.segments), succeed
+    owner, real = (FaultyFile, FaultyFile.truncate) if refused == "truncate" else (FaultyFiles, FaultyFiles.remove)
+
+    def refuse(of: object, argument: object) -> None:
+        nonlocal left
+        if refused == "truncate" or str(argument).endswith(".log"):
+            if left == 0:
+                raise OSError(errno.ENOSPC, "no space left on device")
+            left -= 1
+        real(of, argument)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, refused, refuse)
+        with pytest.raises(OSError, match="space") if refused == "remove" or not succeed else contextlib.nullcontext():
+            log.truncate_to(26)
+    if refused == "remove":
+        assert len(log.segments) == segments - succeed
+    assert [header.base_offset for header in everything(log)] == list(range(0, log.log_end_offset, 2))
+    log.truncate_to(26)
+    append(log, numbered(13), epoch=2)
+    found = [(header.base_offset, header.partition_leader_epoch) for header in everything(log)]
+    assert found == [*((offset, 1) for offset in range(0, 26, 2)), (26, 2)]
+    assert everything(opened(files.inner)) == everything(log)  # type: ignore[arg-type]
+
+
+def test_refused_removal_of_all_records_leaves_a_log_that_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FaultyFiles(MemoryFiles())
+    log = opened(files)
+    for number in range(40):
+        append(log, numbered(number))
+    log.flush()
+    last = log.segments.active.base_offset
+    remove = FaultyFiles.remove
+
+    def refuse(of: FaultyFiles, path: str) -> None:
+        if path.endswith(".log") and not path.endswith(f"{last:020d}.log"):
+            raise OSError(errno.EIO, "input/output error")
+        remove(of, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FaultyFiles, "remove", refuse)
+        with pytest.raises(OSError, match="input/output"):
+            log.truncate_fully_and_start_at(200)
+    assert (log.log_end_offset, log.recovery_point) == (last, last)
+    append(log, numbered(last // 2))
+    assert [header.base_offset for header in everything(log)] == list(range(0, last + 2, 2))
+    log.truncate_fully_and_start_at(200)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (200, 200, 0)
