@@ -78,6 +78,7 @@ class BrokerAssembly:
                 by_topic[topic].get()  # it loads the partitions that this broker leads, and registers its own listener
 
         replicas.on_leader(on_leader)
+        fetch_sessions = LazyPart(self._fetch_sessions)
         return BrokerServices(
             replicas=replicas,
             groups=groups,
@@ -86,8 +87,8 @@ class BrokerAssembly:
             shares=shares,
             client_metrics=client_metrics,
             telemetry=self._telemetry(client_metrics, replicas),
-            throttling=self._throttling(),
-            fetch_sessions=LazyPart(self._fetch_sessions),
+            throttling=self._throttling(fetch_sessions),
+            fetch_sessions=fetch_sessions,
         )
 
     def _replicas(self, files: Files | Mapping[str, Files]) -> ReplicaManager:
@@ -149,13 +150,14 @@ class BrokerAssembly:
             return None
         return Telemetry(client_metrics, replicas.inspector.decompress_content, self.clock_ms)
 
-    def _throttling(self) -> Throttling:
+    def _throttling(self, fetch_sessions: LazyPart[FetchSessionCache]) -> Throttling:
         settings = self.dynamic.static
         return Throttling(
             ClientQuotas(window_ms=settings.quota_window_size_seconds * 1000, samples=settings.quota_window_num),
             clock_ms=self.steady_ms,
             clock_s=asyncio.get_running_loop().time,
             request_longest_ms=settings.quota_window_size_seconds * 1000,
+            take_back=lambda request, response: fetch_sessions.get().take_back(request, response),
         )
 
     def _fetch_sessions(self) -> FetchSessionCache:

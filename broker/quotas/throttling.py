@@ -1,9 +1,9 @@
 """Applies client quotas to requests: records usage, sets throttle times, mutes connections (KIP-13, KIP-219).
 
 A response is sent at once with its throttle time, for which the broker mutes the connection. A Fetch over the limit
-gets an empty response, and its bytes are not charged. A ShareFetch keeps its records, because its member has acquired
-them. (Kafka leaves them out until their locks expire.) Requests between brokers are exempt. Without limits this code
-does not run.
+gets an empty response, its session stays as it was, and its bytes are not charged. A ShareFetch keeps its records,
+because its member has acquired them. (Kafka leaves them out until their locks expire.) Requests between brokers are
+exempt. Without limits this code does not run.
 
 Source: the uses of `QuotaManagers` in Kafka's KafkaApis.
 """
@@ -40,8 +40,12 @@ class Throttling:
         clock_ms: Callable[[], int],
         clock_s: Callable[[], float],
         request_longest_ms: int,
+        take_back: Callable[[Any, Any], int],
     ) -> None:
-        """`clock_s` measures processor time; `request_longest_ms` bounds the throttle time of the request quota."""
+        """`clock_s` measures processor time; `request_longest_ms` bounds the throttle time of the request quota.
+
+        `take_back(request, response)` notes that a Fetch response is not sent, and returns its session's id.
+        """
         self.quotas = quotas
         self.mutations = MutationQuotas(quotas)
         self.throttled_requests = 0
@@ -50,6 +54,7 @@ class Throttling:
         self._clock_ms = clock_ms
         self._clock_s = clock_s
         self._request_longest_ms = request_longest_ms
+        self._take_back = take_back
 
     @property
     def active(self) -> bool:
@@ -87,7 +92,8 @@ class Throttling:
         self.throttled_ms += wait_ms
         if what == FETCH and request.api.key == FETCH_KEY:
             self.quotas.refund(FETCH, client_id, size, now_ms, user=user)
-            response = dataclasses.replace(response, responses=[])
+            session_id = self._take_back(request.body, response)
+            response = dataclasses.replace(response, session_id=session_id, responses=[])
         if hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = wait_ms
         return response, wait_ms

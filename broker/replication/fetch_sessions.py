@@ -26,7 +26,13 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from anabranch.broker.replication.follower import Follower
     from anabranch.broker.replication.partition import Partition
-    from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
+    from anabranch.protocol.apis.fetch import (
+        FetchableTopicResponse,
+        FetchPartition,
+        FetchRequest,
+        FetchResponse,
+        PartitionData,
+    )
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
@@ -219,6 +225,16 @@ class FetchSession:
             if row.records:
                 entry.turn = self.next_epoch_batch()
 
+    def take_back(self, responses: list[FetchableTopicResponse]) -> None:
+        """Read these rows again for the next response, and send them even if they have not changed until then."""
+        for topic in responses:
+            name: bytes | str = topic.topic_id if self.by_id else topic.topic
+            for row in topic.partitions:
+                entry = self.partitions.get((name, row.partition_index))
+                if entry is not None:
+                    entry.high_watermark = -1
+                    entry.wake()
+
     def pass_over(self) -> None:
         """Release a waiting request that the next one overtakes, or that the session's end makes void."""
         if self.waiting is not None:
@@ -283,6 +299,19 @@ class FetchSessionCache:
         """Return the partitions of a session; none if the id is unknown."""
         session = self._sessions.get(session_id)
         return [] if session is None else list(session.partitions)
+
+    def take_back(self, request: FetchRequest, response: FetchResponse) -> int:
+        """Note that the rows of a response are not sent, because of a quota; return the session of the empty response.
+
+        A client that has asked for a session asks again after an empty response (KIP-219): its session is closed.
+        """
+        if request.session_epoch == FIRST_EPOCH:
+            self.close(response.session_id)
+            return NO_SESSION
+        session = self._sessions.get(response.session_id)
+        if session is not None:
+            session.take_back(response.responses)
+        return response.session_id
 
     def close(self, session_id: int) -> None:
         """Close a session, if it exists."""

@@ -235,3 +235,21 @@ async def test_incremental_fetch_returns_the_preferred_replica_each_time() -> No
             response = await cluster.call(cluster[1], request)
             n = response.session_id
             assert [row.preferred_read_replica for topic in response.responses for row in topic.partitions] == [2]
+
+
+async def test_rows_that_a_quota_removes_from_a_response_are_in_the_next_one() -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a"))
+        sessions = cluster[1].services.fetch_sessions
+        full = in_session(0, 0, ("t", 1))
+        response = await cluster.call(cluster[1], full)
+        assert sessions.take_back(full, response) == 0 == len(sessions), "the client asks for a session again"
+        n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 0)))).session_id
+        moved = in_session(n, 1, ("t", 1))
+        moved.topics[0].partitions[0].current_leader_epoch = 0
+        response = await cluster.call(cluster[1], moved)
+        assert rows_of(response) == {"t": (0, 1, [])}
+        assert sessions.take_back(moved, response) == n
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 2))) == {"t": (0, 1, [])}
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 3))) == {}

@@ -220,7 +220,11 @@ async def test_no_request_starts_after_a_throttled_response() -> None:
         limits = ClientQuotas(window_ms=1000, samples=2)
         limits.set_limits((None, "somebody else"), {FETCH: 1.0})
         server.dispatcher.throttling = Throttling(
-            limits, clock_ms=lambda: 0, clock_s=asyncio.get_running_loop().time, request_longest_ms=1000
+            limits,
+            clock_ms=lambda: 0,
+            clock_s=asyncio.get_running_loop().time,
+            request_longest_ms=1000,
+            take_back=lambda *_: 0,
         )
         producing.send(one, 1, 2)
         await until(lambda: producing.started == [1])

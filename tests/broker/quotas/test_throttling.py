@@ -107,10 +107,30 @@ def test_only_record_bytes_count_for_produce_and_fetch_quotas() -> None:
     assert traffic(request(3, None), answer) == ("", 0)
 
 
+def throttling_of(quotas: ClientQuotas) -> Throttling:
+    return Throttling(
+        quotas, clock_ms=lambda: 5000, clock_s=lambda: 0.0, request_longest_ms=1000, take_back=lambda *_: 7
+    )
+
+
+async def test_fetch_over_the_quota_gets_an_empty_response_in_the_session_that_is_left() -> None:
+    quotas = ClientQuotas(window_ms=1000, samples=11)
+    quotas.set_limits((None, DEFAULT), {FETCH: 100})
+
+    async def work() -> FetchResponse:
+        row = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=bytes(2000))
+        return FetchResponse(session_id=3, responses=[FetchableTopicResponse(topic="t", partitions=[row])])
+
+    asked = SimpleNamespace(api=SimpleNamespace(key=FETCH_KEY), body=fetch(), client_id="c")
+    response, wait_ms = await throttling_of(quotas).answer(asked, work())  # type: ignore[arg-type]
+    assert (response.session_id, response.responses, response.throttle_time_ms) == (7, [], wait_ms)
+    assert quotas.record(FETCH, "c", 0, 5000) == 0, "its bytes do not count"
+
+
 async def test_share_fetch_over_the_quota_is_throttled_and_keeps_what_it_acquired() -> None:
     quotas = ClientQuotas(window_ms=1000, samples=11)
     quotas.set_limits((None, DEFAULT), {FETCH: 100})
-    throttling = Throttling(quotas, clock_ms=lambda: 5000, clock_s=lambda: 0.0, request_longest_ms=1000)
+    throttling = throttling_of(quotas)
     row = share_fetch.PartitionData(
         partition_index=0,
         error_code=0,
