@@ -289,5 +289,7 @@ def diverging_epoch(partition: Partition, requested: FetchPartition) -> EpochEnd
             ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {requested.last_fetched_epoch} is unknown to {partition!r}"
         )
     if epoch < requested.last_fetched_epoch or end < requested.fetch_offset:
+        if requested.fetch_offset < log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{requested.fetch_offset} is not in {partition!r}")
         return EpochEndOffset(epoch=epoch, end_offset=end)
     return NO_EPOCH

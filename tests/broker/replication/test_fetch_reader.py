@@ -199,6 +199,20 @@ async def test_divergent_last_fetched_epoch_gets_the_diverging_epoch(
             assert not row.records
 
 
+async def test_deleted_offset_is_out_of_range_also_if_its_epoch_diverges() -> None:
+    """As in Kafka: where the histories part says nothing about records that are gone."""
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a", "b"))
+        cluster.assigned["t", 0].leader_epoch = 1
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("c"))
+        assert (await cluster.fetch(1, 1, last_epoch=1)).diverging_epoch.epoch == 0
+        cluster.partition(1).log.increment_log_start_offset(2)
+        row = await cluster.fetch(1, 1, last_epoch=1)
+        assert (row.error_code, row.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
 async def test_fetch_of_unassigned_replica_is_refused() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
