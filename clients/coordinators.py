@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -66,17 +67,21 @@ class Coordinators:
         *,
         timeout_ms: float | None,
         channel: int,
+        doubt_ms: float | None = None,
         on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
         """Send to a group's coordinator, and to its successor if it moved; other errors are left in the response.
 
-        `on_unknown_outcome` is called before the next attempt, if the last one may have succeeded.
+        A response that takes longer than `doubt_ms` is awaited as long as the node coordinates. `on_unknown_outcome` is
+        called before the next attempt, if the last one may have succeeded.
         """
 
         async def once() -> Any:
             node_id = await self.find(key, GROUP_KEY_TYPE)
             try:
-                response = await self._nodes.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
+                call = self._nodes.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
+                moves = None if doubt_ms is None else self._wait_until_moved(key, GROUP_KEY_TYPE, node_id, doubt_ms / 1000)
+                response = await (call if moves is None else _first_of(call, moves))
             except (ConnectionError, TimeoutError):
                 on_unknown_outcome()
                 self.forget(key, GROUP_KEY_TYPE)
@@ -91,6 +96,17 @@ class Coordinators:
             return response
 
         return await self._nodes.retry(once)
+
+    async def _wait_until_moved(self, key: str, key_type: int, node_id: int, interval_s: float) -> None:
+        """Look repeatedly whether a node still coordinates; raise ConnectionError once it does not."""
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                moved = await self._look_up(key, key_type) != node_id
+            except (ConnectionError, TimeoutError, KafkaError):
+                continue
+            if moved:
+                raise ConnectionError(f"node {node_id} no longer coordinates {key!r}")
 
     async def _look_up(self, key: str, key_type: int) -> int:
         nodes = self._nodes
@@ -108,3 +124,17 @@ class Coordinators:
             if node_id not in nodes.metadata.nodes:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is not known yet")
         return node_id
+
+
+async def _first_of(call: Coroutine[Any, Any, Result], limit: Coroutine[Any, Any, None]) -> Result:
+    """Return the result of a call, unless `limit` raises before."""
+    calling, limiting = asyncio.create_task(call), asyncio.create_task(limit)
+    try:
+        await asyncio.wait([calling, limiting], return_when=asyncio.FIRST_COMPLETED)
+        if not calling.done():
+            await limiting
+        return await calling
+    finally:
+        for task in (calling, limiting):
+            task.cancel()
+        await asyncio.gather(calling, limiting, return_exceptions=True)

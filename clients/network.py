@@ -324,13 +324,14 @@ class Network:
         *,
         timeout_ms: float | None = None,
         channel: int = GROUP,
+        doubt_ms: float | None = None,
         on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
         """Send a request to the coordinator of a group, and to its successor if it has moved.
 
         `error_of` reads the error code of a response. Errors other than a moved or loading coordinator are left in the
-        response for the caller. `on_unknown_outcome` is called before the next attempt, if the last one may have
-        succeeded.
+        response for the caller. After each `doubt_ms` without a response, other nodes are asked whether the coordinator
+        has moved. `on_unknown_outcome` is called before the next attempt, if the last one may have succeeded.
         """
         return await self._coordinators.call(
             key,
@@ -338,6 +339,7 @@ class Network:
             error_of,
             timeout_ms=timeout_ms,
             channel=channel,
+            doubt_ms=doubt_ms,
             on_unknown_outcome=on_unknown_outcome,
         )
 

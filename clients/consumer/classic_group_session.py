@@ -420,6 +420,7 @@ class ClassicGroupSession:
             error_of,
             channel=channel,
             timeout_ms=self._rebalance_timeout_ms + ANSWER_MARGIN_MS if parked else timeout_ms,
+            doubt_ms=self.patience_ms if parked else None,
         )
 
 

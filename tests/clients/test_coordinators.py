@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -23,12 +24,16 @@ class Nodes:
         self.codes: list[ErrorCode | Exception] = []
         self.asked: list[int] = []
         self.lookup_code = ErrorCode.NONE
+        self.frozen, self.thawed = 0, asyncio.Event()
+        self.on_look_up: Callable[[int], None] = lambda times: None
 
     async def refresh(self) -> Any:
         return self.metadata
 
     async def call(self, node_id: int, request: Any, *, timeout_ms: float | None, channel: int) -> Any:
         self.asked.append(node_id)
+        if node_id == self.frozen:
+            await self.thawed.wait()
         code = self.codes.pop(0) if self.codes else ErrorCode.NONE
         if isinstance(code, Exception):
             raise code
@@ -36,6 +41,7 @@ class Nodes:
 
     async def call_any(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         self.looked_up += 1
+        self.on_look_up(self.looked_up)
         return FindCoordinatorResponse(error_code=self.lookup_code, node_id=self.coordinator)
 
     async def retry(self, operation: Callable[[], Awaitable[Any]]) -> Any:
@@ -47,7 +53,9 @@ class Nodes:
         raise last
 
 
-async def beat(coordinators: Coordinators, on_unknown_outcome: Callable[[], None] = lambda: None) -> ErrorCode:
+async def beat(
+    coordinators: Coordinators, on_unknown_outcome: Callable[[], None] = lambda: None, doubt_ms: float | None = None
+) -> ErrorCode:
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     answer = await coordinators.call(
         "g",
@@ -55,6 +63,7 @@ async def beat(coordinators: Coordinators, on_unknown_outcome: Callable[[], None
         lambda one: one.error_code,
         timeout_ms=None,
         channel=0,
+        doubt_ms=doubt_ms,
         on_unknown_outcome=on_unknown_outcome,
     )
     return ErrorCode(answer.error_code)
@@ -104,6 +113,30 @@ async def test_moved_or_failed_coordinator_is_followed(moved: ErrorCode | Except
     assert await beat(coordinators, on_unknown_outcome=lambda: failed_at.extend(nodes.asked)) is ErrorCode.NONE
     assert nodes.asked == [1, 2]
     assert failed_at == [1]
+
+
+async def test_response_that_may_take_long_is_not_awaited_from_a_node_that_coordinates_no_longer() -> None:
+    """A frozen node answers nothing, and a join may take minutes."""
+    nodes = Nodes()
+    nodes.frozen = 1
+
+    def move(times: int) -> None:
+        nodes.lookup_code = ErrorCode.COORDINATOR_NOT_AVAILABLE if times == 3 else ErrorCode.NONE
+        nodes.coordinator = 2 if times > 4 else 1
+
+    nodes.on_look_up = move
+    failed: list[None] = []
+    coordinators = Coordinators(nodes)
+    assert await beat(coordinators, lambda: failed.append(None), doubt_ms=1) is ErrorCode.NONE
+    assert (nodes.asked, failed, nodes.looked_up) == ([1, 2], [None], 6)
+
+
+async def test_response_of_a_slow_coordinator_is_awaited() -> None:
+    nodes = Nodes()
+    nodes.frozen = 1
+    nodes.on_look_up = lambda times: nodes.thawed.set() if times == 3 else None
+    assert await beat(Coordinators(nodes), doubt_ms=1) is ErrorCode.NONE
+    assert nodes.asked == [1]
 
 
 async def test_loading_coordinator_is_retried_and_other_errors_are_returned() -> None:

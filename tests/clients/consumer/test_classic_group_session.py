@@ -21,6 +21,7 @@ from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.apis.join_group import JoinGroupRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replica_cluster import until
 from tests.clients.consumer.groups import (
@@ -285,6 +286,31 @@ async def test_frozen_coordinator_is_given_up_when_the_session_is_over(monkeypat
             await until(lambda: session_of(consumer).membership.state is State.UNJOINED)
             while not session_of(consumer).membership.stable:
                 await consumer.getmany(timeout_ms=100)
+
+
+async def test_join_that_waits_at_a_frozen_coordinator_goes_on_at_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join may wait for the rebalance timeout of 5 minutes."""
+    async with cluster_and_admin(timeout_s=60, group_min_session_timeout_ms="1000") as (cluster, admin):
+        await make_topic(admin, 1, replicas=3)
+        async with consumer_of(cluster, session_timeout_ms=1000) as consumer:
+            call, frozen, joining = consumer._network.call, set[int](), asyncio.Event()
+
+            async def freezing(node_id: int, request: Any, **more: Any) -> Any:
+                if isinstance(request, JoinGroupRequest) and request.member_id:
+                    if not joining.is_set():
+                        frozen.add(node_id)
+                        joining.set()
+                    if node_id in frozen:
+                        await asyncio.Event().wait()
+                return await call(node_id, request, **more)
+
+            monkeypatch.setattr(consumer._network, "call", freezing)
+            asking = asyncio.create_task(consumer.getone())
+            await joining.wait()
+            await cluster.crash_broker(*frozen)
+            await until(lambda: bool(consumer.assignment()))
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
 
 
 class Deliberate(PartitionAssignor):
