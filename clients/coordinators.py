@@ -80,7 +80,7 @@ class Coordinators:
             node_id = await self.find(key, GROUP_KEY_TYPE)
             try:
                 call = self._nodes.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
-                moves = None if doubt_ms is None else self._wait_until_moved(key, GROUP_KEY_TYPE, node_id, doubt_ms / 1000)
+                moves = None if doubt_ms is None else self._wait_until_moved(key, node_id, doubt_ms / 1000)
                 response = await (call if moves is None else _first_of(call, moves))
             except (ConnectionError, TimeoutError):
                 on_unknown_outcome()
@@ -97,12 +97,12 @@ class Coordinators:
 
         return await self._nodes.retry(once)
 
-    async def _wait_until_moved(self, key: str, key_type: int, node_id: int, interval_s: float) -> None:
-        """Look repeatedly whether a node still coordinates; raise ConnectionError once it does not."""
+    async def _wait_until_moved(self, key: str, node_id: int, interval_s: float) -> None:
+        """Look repeatedly whether a node still coordinates a group; raise ConnectionError once it does not."""
         while True:
             await asyncio.sleep(interval_s)
             try:
-                moved = await self._look_up(key, key_type) != node_id
+                moved = await self._look_up(key, GROUP_KEY_TYPE) != node_id
             except (ConnectionError, TimeoutError, KafkaError):
                 continue
             if moved:
