@@ -98,20 +98,19 @@ async def delete_topic(session: ZkSession, name: str, topic_id: bytes = ZERO_UUI
     """Request the deletion of a topic. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist.
 
     With an id, raises UNKNOWN_TOPIC_ID if the topic of this name has another one (KIP-516): this node's metadata may be
-    older than a deletion and another creation.
+    older than a deletion and another creation. The session syncs, because its server may lag behind them, too.
 
     After a lost response the request may have been written, and the topic deleted. So it is repeated only if this
     topic still exists: it must not delete another one that was created since.
     """
     with _in_a_session():
+        await retry_connection_loss(session.sync)
         found = await retry_connection_loss(lambda: session.exists(paths.topic(name)))
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        if topic_id not in (ZERO_UUID, await _topic_id(session, name)):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         czxid = found.czxid
-        if topic_id != ZERO_UUID:
-            await retry_connection_loss(session.sync)
-            if await _topic_id(session, name) != topic_id:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         while found is not None and found.czxid == czxid:
             try:
                 await session.create(paths.delete_topic(name), make_parents=True)

@@ -115,6 +115,34 @@ async def test_lost_reply_to_a_deletion_never_deletes_another_topic(
     assert (await other.exists(paths.topic("t")) is None) == (carry_out and not created_again)
 
 
+async def test_topic_is_deleted_through_a_server_that_lags_behind_its_creation(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await MemoryZooKeeper().connect()
+    await create(session)
+    exists, synced = session.exists, asyncio.Event()
+
+    async def exists_late(path: str) -> object:
+        return await exists(path) if synced.is_set() else None
+
+    async def sync() -> None:
+        synced.set()
+
+    monkeypatch.setattr(session, "exists", exists_late)
+    monkeypatch.setattr(session, "sync", sync)
+    await topic_admin.delete_topic(session, "t")
+    assert await topic_admin.is_going(session, "t")
+
+
+async def test_deletion_by_another_id_is_refused() -> None:
+    session = await MemoryZooKeeper().connect()
+    await create(session)
+    with pytest.raises(KafkaError) as refused:
+        await topic_admin.delete_topic(session, "t", bytes(15) + b"1")
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+    assert not await topic_admin.is_going(session, "t")
+    await topic_admin.delete_topic(session, "t", ID)
+    assert await topic_admin.is_going(session, "t")
+
+
 async def test_expired_session_gets_not_controller() -> None:
     server = MemoryZooKeeper()
     session = await server.connect()
