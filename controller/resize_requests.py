@@ -15,7 +15,7 @@ from typing import Final
 from anabranch.controller import effects, features, partitions, resize, topic_size
 from anabranch.controller.effects import Effect
 from anabranch.controller.events import PartitionsRequested
-from anabranch.controller.model import Topic, TopicBody, TopicPartition
+from anabranch.controller.model import INTERNAL_TOPICS, Topic, TopicBody, TopicPartition
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.requests import being_removed
 from anabranch.controller.state import ClusterState, PendingReply, WaitingResize
@@ -126,6 +126,12 @@ def check_request(state: ClusterState, topic: Topic, waiting: WaitingResize) -> 
     topic_size.check_count(topic.name, count)
     if count == current:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partitions.")
+    if topic.name in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The number of partitions of {topic.name} cannot be changed: it determines the coordinator of each group "
+            "or transactional id, which would not find the state of most of them.",
+        )
     if topic.ordered:
         features.check_reshard(state)
     if count < current:

@@ -104,6 +104,19 @@ def test_unordered_topics_grow_as_in_kafka() -> None:
     assert row.error_code == ErrorCode.INVALID_PARTITIONS and "enable.ordered.delivery=false" in row.error_message
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_topics_of_coordinators_keep_their_partition_count(name: str) -> None:
+    """Else groups would lose their offsets: with another count, most have another coordinator."""
+    world = World()
+    world.add_brokers(1, 2)
+    world.add_topic(name, {0: (1,), 1: (2,)})
+    term = Term(world).take_over()
+    for count in (1, 3):
+        row = ask(term, topic_request(count, name, shrink=True)).results[0]
+        assert row.error_code == ErrorCode.INVALID_PARTITIONS and "cannot be changed" in row.error_message
+    assert len(world.topics[name].body.assignment) == 2
+
+
 def test_compacted_topics_do_not_shrink() -> None:
     """R15: the last record of each key never expires, so a retiring partition would never drain."""
     _, term = started(partitions=4, cleanup_policy="compact")
