@@ -12,7 +12,7 @@ from anabranch.broker.administration import topic_creation
 from anabranch.broker.administration.mutation_charge import MutationCharge
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
+from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage, is_another
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.controller.topic_admin import delete_topic, is_going
 from anabranch.protocol.acls import Operation, ResourceType
@@ -39,13 +39,13 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
     quorum = ctx.services.profile.answers_like_a_quorum
     if quorum:
         results, requested = refuse_repeated(ctx, requested)
-    marked: list[DeletableTopicResult] = []
+    marked: list[tuple[DeletableTopicResult, bytes]] = []
     turns = YieldBudget()
     for topic in requested:
         await turns.spend()
         try:
             marked.append(await mark(ctx, topic, spending))
-            results.append(marked[-1])
+            results.append(marked[-1][0])
         except KafkaError as error:
             name = topic.name
             if name is None and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -55,10 +55,13 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
                 DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error.code, error_message=message)
             )
     metadata = ctx.services.metadata
-    names = {row.name for row in marked}
-    await metadata.wait_until(lambda image: image.topics.keys().isdisjoint(names), request.timeout_ms)
-    for row in marked:
-        if request.timeout_ms <= 0 or row.name in metadata.image.topics:
+
+    def all_gone(image: ClusterImage) -> bool:
+        return all(is_gone(image, row.name, known) for row, known in marked)
+
+    await metadata.wait_until(all_gone, request.timeout_ms)
+    for row, known in marked:
+        if request.timeout_ms <= 0 or not is_gone(metadata.image, row.name, known):
             row.error_code = ErrorCode.REQUEST_TIMED_OUT
     return DeleteTopicsResponse(responses=results, throttle_time_ms=spending.wait_ms)
 
@@ -68,8 +71,18 @@ def by_name(name: str) -> DeleteTopicState:
     return DeleteTopicState(name=name, topic_id=ZERO_UUID)
 
 
-async def mark(ctx: RequestContext, requested: DeleteTopicState, spending: MutationCharge) -> DeletableTopicResult:
-    """Check one topic and mark it, also if it is marked already. Raises KafkaError."""
+def is_gone(image: ClusterImage, name: str | None, topic_id: bytes) -> bool:
+    """Return whether a marked topic has left the metadata; another one may have its name by now."""
+    topic = None if name is None else image.topics.get(name)
+    return topic is None or is_another(topic, topic_id)
+
+
+async def mark(
+    ctx: RequestContext, requested: DeleteTopicState, spending: MutationCharge
+) -> tuple[DeletableTopicResult, bytes]:
+    """Check one topic and mark it, also if it is marked already. Returns its row, and its id if known. Raises
+    KafkaError.
+    """
     services, image = ctx.services, ctx.services.metadata.image
     await topic_creation.refuse_unless_controller(services)
     if not services.settings.delete_topic_enable:
@@ -91,12 +104,13 @@ async def mark(ctx: RequestContext, requested: DeleteTopicState, spending: Mutat
         topic_id = topic.topic_id
     spending.spend(len(topic.partitions) if topic is not None else 0)
     await delete_topic(services.session, name, requested.topic_id)
-    return DeletableTopicResult(
+    row = DeletableTopicResult(
         name=name,
         topic_id=topic_id,
         error_code=ErrorCode.NONE,
         error_message=None if topic is None else waits_for(topic, image),
     )
+    return row, ZERO_UUID if topic is None else topic.topic_id
 
 
 def refuse_repeated(

@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from anabranch.broker.handlers import delete_topics as handler
 from anabranch.cluster.in_process import Cluster
+from anabranch.controller.topic_admin import delete_topic
 from anabranch.controller.zk import paths
+from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from anabranch.protocol.errors import ErrorCode
@@ -65,6 +68,26 @@ async def test_deletion_by_id_never_deletes_the_next_topic_of_the_name() -> None
         assert await delete(earlier) == ErrorCode.UNKNOWN_TOPIC_ID
         assert metadata.topic("t") is not None
         assert await delete(present) == ErrorCode.NONE
+
+
+async def test_topic_that_is_created_again_meanwhile_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request for many topics deletes the first ones long before the last ones."""
+    async with Cluster(1) as cluster:
+        for name in ("t", "u"):
+            assert (await create(cluster, name, replicas=1)).error_code == 0
+        session = cluster.nodes[1].services.session
+
+        async def delete_later(given: ZkSession, name: str, topic_id: bytes = ZERO_UUID) -> None:
+            if name == "u":
+                while await session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                assert (await create(cluster, "t", replicas=1)).error_code == 0
+            await delete_topic(given, name, topic_id)
+
+        monkeypatch.setattr(handler, "delete_topic", delete_later)
+        topics = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in ("t", "u")]
+        answer = await ask(cluster, 1, DeleteTopicsRequest(topics=topics, timeout_ms=2_000))
+        assert [row.error_code for row in answer.responses] == [0, 0]
 
 
 async def test_controller_without_metadata_of_a_topic_deletes_it() -> None:
