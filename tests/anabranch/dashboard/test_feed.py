@@ -18,6 +18,7 @@ from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.control import state
 from anabranch.dashboard import feed as module
 from anabranch.dashboard.collectors.cluster_rows import ClusterRows
+from anabranch.dashboard.collectors.gates import GateCollector
 from anabranch.dashboard.feed import Feed
 from anabranch.dashboard.state_delta import StateDelta, StateSheet
 from anabranch.dashboard.traffic import TimedDispatcher
@@ -127,6 +128,22 @@ async def test_cut_below_a_later_log_start_ends_there() -> None:
         await admin.delete_records({TopicPartition("t", 0): 3})
         await page.until(lambda rows: rows["partition/t/0"]["replicas"] == [[1, 3, 4]])
         await page.until(lambda rows: rows["topic/t"]["cuts"] == [[0, 0, 3]])
+
+
+def test_gates_that_were_closed_before_the_first_look_are_no_events() -> None:
+    told: list[str] = []
+    gates, sheet = GateCollector(lambda kind, **_: told.append(kind)), StateSheet()
+    starts = [[0, [[0, 0], [1, 1]]], [1, [[1, 0]]]]
+    topic = {"topic": "t", "base": 1, "history": [[0, 1], [1, 2]], "cuts": [[0, 0, 5]], "starts": starts}
+    rows = {"group/g": {"protocol": "range"}, "topic/t": topic, "commits/g": {"t": {"0": 2}}}
+    for key, row in (rows | {"partition/t/0": {"epoch": 1}, "partition/t/1": {"epoch": 0}}).items():
+        sheet.put(key, row)
+    gates.collect(sheet)
+    assert ("gate/g/t/1" in sheet.rows, told) == (True, [])
+    for committed in (5, 2):
+        sheet.put("commits/g", {"t": {"0": committed}})
+        gates.collect(sheet)
+    assert told == ["gate opened", "gate closed"]
 
 
 async def test_tasks_of_streams_group_are_shown() -> None:

@@ -38,6 +38,7 @@ class GateCollector:
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
         self._gates: dict[str, tuple[Sources, dict[str, Any]]] = {}
+        self._looked = False
 
     def collect(self, sheet: StateSheet) -> None:
         """Put a row for each closed gate, from the other rows of the sheet."""
@@ -54,12 +55,14 @@ class GateCollector:
             for key, row in found.items():
                 sheet.put(key, row)
             before = {} if known is None else known[1]
-            self._report("gate closed", found, before)
-            self._report("gate opened", before, found)
+            if self._looked:  # otherwise nobody knows when they closed
+                self._report("gate closed", found, before)
+                self._report("gate opened", before, found)
             self._gates[name] = sources, found
         for name in self._gates.keys() - groups.keys():
             del self._gates[name]
         sheet.keep("gate", {key for _, gates in self._gates.values() for key in gates})
+        self._looked = True
 
     def _report(self, kind: str, there: Rows, others: Rows) -> None:
         for key, row in there.items():
