@@ -80,9 +80,12 @@ class _BatchReader(DataSourceReader):
         positions = Positions(self._options)
         try:
             start, end = positions.resolve(self._options.start), positions.resolve(self._options.end)
+            # A resize in between may have made a partition, also one whose index, and offsets, were used before.
+            is_new = any(its.keys() - start.get(topic, {}).keys() for topic, its in end.items())
+            earliest = positions.bound(EARLIEST) if is_new else None
         finally:
             positions.close()
-        return _tasks(self._options, ranges(start, end))
+        return _tasks(self._options, ranges(start, end, earliest))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, partition)

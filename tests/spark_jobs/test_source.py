@@ -14,10 +14,12 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from anabranch.spark_jobs import source
+from anabranch.spark_jobs.positions import Positions
 from anabranch.spark_jobs.range_reader import LostRecords
+from anabranch.spark_jobs.ranges import OffsetRange
 from anabranch.spark_jobs.service import STARTS_MAX, TOO_SLOW
-from anabranch.spark_jobs.source import AnabranchSource, _StreamReader
-from anabranch.spark_jobs.source_options import Options
+from anabranch.spark_jobs.source import AnabranchSource, _BatchReader, _StreamReader, _Task
+from anabranch.spark_jobs.source_options import Offsets, Options
 from tests.spark_jobs.happenings import expire, resize, wait_for
 from tests.spark_jobs.live import LiveCluster
 
@@ -34,6 +36,23 @@ def test_wrong_options_are_refused_when_source_is_created() -> None:
     streams_only = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "latest"}
     assert "headers" not in str(AnabranchSource(streams_only).schema())
     assert "headers" in str(AnabranchSource({**streams_only, "includeHeaders": "true"}).schema())
+
+
+def test_partition_that_appears_while_a_batch_is_planned_is_read_from_its_log_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its index was used before, so its offsets go on; that those of its earlier life are gone is no loss."""
+
+    class Resized(Positions):
+        answers = iter(({"t": {"0": 0}}, {"t": {"0": 4, "1": 520}}, {"t": {"0": 0, "1": 500}}))
+
+        def bound(self, at: int) -> Offsets:
+            return next(self.answers)
+
+    monkeypatch.setattr(source, "Positions", Resized)
+    options = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+    planned = [one.range for one in _BatchReader(options).partitions() if isinstance(one, _Task)]
+    assert planned == [OffsetRange("t", 0, 0, 4), OffsetRange("t", 1, 500, 520)]
 
 
 def test_records_expired_before_read_are_an_error_or_skipped(live: LiveCluster) -> None:
