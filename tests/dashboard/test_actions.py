@@ -150,7 +150,7 @@ def test_group_is_reset_after_a_preview(page: Page, lively: str) -> None:
 
 @pytest.mark.costly
 def test_rules_clock_and_snapshots_are_controlled(page: Page, lively: str) -> None:
-    control = ControlClient(lively)
+    control, name = ControlClient(lively), "late?x/50%"
     page.open("rules")
     page.click("New rule…")
     page.see("dialog .primary", "Add")
@@ -158,22 +158,22 @@ def test_rules_clock_and_snapshots_are_controlled(page: Page, lively: str) -> No
     assert len(fields) == len(explained) > 20
     assert all(one.text for one in explained)
     assert page.box("dialog .primary")["bottom"] < page.box("dialog")["bottom"] < 800
-    page.type("name", "late")
+    page.type("name", name)
     page.type("api", "Metadata, ApiVersions")
     page.type("delay_ms", "1, 2")
     page.type("times", "2")
     page.click("Add", "dialog")
     page.gone("dialog")
-    page.see("td", "late")
-    (rule,) = [one["rule"] for one in control.ask("GET", "/v1/faults") if one["name"] == "late"]
-    assert rule == {"name": "late", "api": ["Metadata", "ApiVersions"], "delay_ms": [1.0, 2.0], "times": 2}
+    page.see("td", name)
+    (rule,) = [one["rule"] for one in control.ask("GET", "/v1/faults") if one["name"] == name]
+    assert rule == {"name": name, "api": ["Metadata", "ApiVersions"], "delay_ms": [1.0, 2.0], "times": 2}
     page.click("New rule…")
     page.type("api", "Produce")
     page.click("Add", "dialog")
     page.see("dialog [role=alert]", "the rule has no action; the actions are")
     page.click("Close", "dialog")
-    page.click("Remove late")
-    page.until(lambda: not [one for one in control.ask("GET", "/v1/faults") if one["name"] == "late"], "no such rule")
+    page.click(f"Remove {name}")
+    page.until(lambda: not [one for one in control.ask("GET", "/v1/faults") if one["name"] == name], "no such rule")
     page.go("cluster")
     page.click("Clock…")
     assert page.accessibility() == []
