@@ -34,6 +34,7 @@ from anabranch.faults.request_fields import Row, derivable, levels_of, without
 from anabranch.faults.rewriting import (
     empty_answer,
     has_field,
+    has_throttle,
     interleave,
     level_for,
     rows_in,
@@ -121,7 +122,7 @@ class FaultInjectingDispatcher(Dispatcher):
         mine = [
             one
             for one in self._rules
-            if one.matcher.is_about(key, version, client_id, peer) and _can_edit(one.rule, request.api, version)
+            if one.matcher.is_about(key, version, client_id, peer) and _can_change(one.rule, request.api, version)
         ]
         return (mine, Index([one.matcher for one in mine])) if mine else None
 
@@ -162,8 +163,10 @@ async def _decide(armed: ActiveRule, view: RequestView) -> bool:
     return armed.hit(view) if armed.decide is None else await armed.decide_remotely(view)
 
 
-def _can_edit(rule: Rule, api: Api, version: int) -> bool:
+def _can_change(rule: Rule, api: Api, version: int) -> bool:
     """Whether responses of this version have the fields that a rule sets, and these can hold the values."""
+    if rule.throttle_ms and not has_throttle(api.response, version):
+        return False
     return not any(check(api.response, version, path, value) for path, value in rule.edit.items())
 
 

@@ -27,6 +27,7 @@ from anabranch.faults.request_fields import (
     levels_of,
     shape_of,
 )
+from anabranch.protocol.answerable import ALLOWED
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import Kind, WireField, fields_of
 
@@ -51,7 +52,9 @@ REASON: Final = "error_message"
 
 
 def level_for(rule: Rule, api: Api, version: int) -> Level | None:
-    """The level of the rule's error in responses of this version; None if there is none."""
+    """The level of the rule's error in responses of this version; None without one, or if the code is of later ones."""
+    if version < ALLOWED.get(api.name, {}).get(ErrorCode[rule.error], 0):
+        return None
     levels = levels_of(api, version)
     if rule.level:
         return next((one for one in levels if one.title == rule.level), None)

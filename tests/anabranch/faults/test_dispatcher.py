@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from anabranch.broker.dispatch.request_context import CloseConnection
 from anabranch.faults.active_rule import ActiveRule, Decision
 from anabranch.faults.corruption import DamagedResponse, SilentResponse
 from anabranch.faults.matching import RequestView
+from anabranch.faults.rewriting import empty_answer
 from anabranch.protocol.apis.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -318,6 +320,22 @@ async def test_rule_that_edits_hits_the_versions_that_have_the_field_and_can_hol
             inner.response = metadata("a")
             request = by_name("Metadata", version)
             encode_response(request, await faulty(inner, rule).answer(request, PEER))
+            assert rule.hits == (version == able)
+
+
+async def test_rule_hits_only_versions_that_have_its_error_or_a_throttle_time() -> None:
+    cases: list[tuple[str, dict[str, Any], int]] = [
+        ("Fetch", {"error": "FETCH_SESSION_ID_NOT_FOUND"}, 7),
+        ("Metadata", {"throttle_ms": 70, "delay_ms": (0,)}, 3),
+        ("Fetch", {"throttle_ms": 70, "disconnect": "middle"}, 1),
+    ]
+    for name, what, able in cases:
+        for version in (able - 1, able):
+            inner, rule = Inner(), armed(api=(name,), **what)
+            request = by_name(name, version)
+            inner.response = empty_answer(request.api)
+            with contextlib.suppress(DamagedResponse, CloseConnection):
+                await faulty(inner, rule).answer(request, PEER)
             assert rule.hits == (version == able)
 
 
