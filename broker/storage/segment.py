@@ -120,11 +120,11 @@ class Segment:
         """Check whether a batch needs a new segment: by size, offset range, index size, or age.
 
         The age is measured by record timestamps, or by the broker's clock if there are none. An empty segment accepts
-        every batch.
+        every batch in its range of offsets.
         """
         filled_bytes = self.file.size_bytes
         if not filled_bytes:
-            return False
+            return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         if self.first_timestamp_ms != NO_TIMESTAMP and max_timestamp_ms != NO_TIMESTAMP:
             age_ms = max_timestamp_ms - self.first_timestamp_ms
         else:

@@ -13,6 +13,7 @@ from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.segment import Segment
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import SMALL, append, code_of, everything, opened
@@ -297,6 +298,23 @@ def test_follower_of_a_compacted_log_keeps_its_gaps_after_a_kill(files: Files) -
     assert (again.log_end_offset, again.durability.reached) == (log.log_end_offset, 0)
     stored = [header.base_offset for segment in again.segments for _, header in segment.headers()]
     assert stored == list(range(0, 90, 3))
+
+
+@pytest.mark.parametrize("start", [2**31, 2**32, 2**40])
+@pytest.mark.parametrize("clean", [True, False])
+def test_follower_keeps_records_behind_a_long_gap_at_the_start(start: int, clean: bool, files: Files) -> None:
+    """A new replica of a compacted log, whose first billions of records have been removed."""
+    log = opened(files, SMALL)
+    for number in range(30):
+        log.append_as_follower(batch(1, at=(start + 3 * number, 1), value=b"x" * 100))
+    if clean:
+        log.close()
+    again = reopened(files, log.recovery_point, clean=clean)
+    assert (again.log_start_offset, again.log_end_offset) == (0, log.log_end_offset)
+    assert again.scanned_segments == (0 if clean else len(log.segments))
+    stored = [header.base_offset for segment in again.segments for _, header in segment.headers()]
+    assert stored == list(range(start, start + 90, 3))
+    assert read_header(again.read(0, 1000)).base_offset == start
 
 
 @pytest.mark.parametrize("suffix", ["timeindex", "txnindex"])

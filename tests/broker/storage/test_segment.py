@@ -127,7 +127,8 @@ def test_segment_is_full_by_size_or_age() -> None:
     files.make_directory("t-0")
     segment = Segment(files, "t-0", 1000, NOW_MS)
     nothing = LogSettings(segment_bytes=10, segment_index_bytes=0, segment_ms=0)
-    assert not segment.is_full(2**40, 5000, NOW_MS + 1, nothing, NOW_MS + 1), "an empty segment takes anything"
+    assert not segment.is_full(1000 + 2**31 - 1, 5000, NOW_MS + 1, nothing, NOW_MS + 1), "an empty one takes any size"
+    assert segment.is_full(1000 + 2**31, 5000, NOW_MS + 1, nothing, NOW_MS + 1), "but no offset that no index can hold"
     segment = filled(MemoryFiles())
     size = segment.file.size_bytes
     room = LogSettings(segment_bytes=size + 100, segment_index_bytes=10_000, segment_ms=5000)
