@@ -160,7 +160,7 @@ class BatchFilter:
 
     @property
     def _horizon_ms(self) -> int:
-        return self.now_ms + self.delete_retention_ms
+        return min(self.now_ms + self.delete_retention_ms, _TIMESTAMP_MAX)
 
 
 def in_one_step(steps: Generator[None, None, Outcome]) -> Outcome:

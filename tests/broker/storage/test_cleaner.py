@@ -172,6 +172,22 @@ def test_tombstones_are_removed_after_delete_retention_ms(files: Files) -> None:
     assert (1, b"there", b"1") in records(log)
 
 
+def test_tombstones_and_markers_stay_for_ever_with_the_longest_delete_retention_ms(files: Files) -> None:
+    log = opened(files, replace(COMPACT, delete_retention_ms=2**63 - 1))
+    put(log, (b"key", b"value"), (b"key", None))
+    marker = build_end_transaction(
+        commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+    )
+    log.append_as_leader(marker, leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
+    for number in range(40):
+        put(log, (b"%d" % number, b"x" * 100))
+    for now_ms in (NOW_MS, NOW_MS + 2**60):
+        log.cleaned_to = 0
+        clean(files, log, now_ms)
+        assert records(log)[0] == (1, b"key", None)
+        assert any(header.is_control and header.record_count for _, header in next(iter(log.segments)).headers())
+
+
 def test_transaction_and_producer_state_is_kept_after_compaction(files: Files) -> None:
     log = opened(files)
 
