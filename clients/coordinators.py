@@ -32,8 +32,8 @@ class Nodes(Protocol):
     async def call(self, node_id: int, request: Any, *, timeout_ms: float | None, channel: int) -> Any:
         """Send a request to one node and wait for its response."""
 
-    async def call_any(self, request: Any) -> Any:
-        """Return the response of the first node that answers."""
+    async def ask_any(self, request: Any) -> Any:
+        """Return the first response of any node to a request that changes nothing."""
 
     async def retry(self, operation: Callable[[], Awaitable[Result]]) -> Result:
         """Run `operation` until it neither loses its connection nor fails with a retriable `KafkaError`."""
@@ -111,7 +111,7 @@ class Coordinators:
     async def _look_up(self, key: str, key_type: int) -> int:
         nodes = self._nodes
         request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
-        response: FindCoordinatorResponse = await nodes.call_any(request)
+        response: FindCoordinatorResponse = await nodes.ask_any(request)
         if response.coordinators:
             found = response.coordinators[0]
             code, node_id = ErrorCode(found.error_code), found.node_id

@@ -14,6 +14,7 @@ What the rest of `clients` relies on:
 
     await network.call(node_id, request)    the response; connects if need be
     await network.call_any(request)         ... of whichever node answers
+    await network.ask_any(request)          ... of a node that answers soon, if the request changes nothing
     await network.leader_of(tp)             the leader's node id, waiting while there is none
     await network.coordinator(group)        the coordinator's node id, cached; `forget_coordinator` drops it
     await network.call_coordinator(group, request, error_of)     sent again if the coordinator moved
@@ -62,6 +63,8 @@ __all__ = ["DATA", "GROUP", "JOIN", "MORE_DATA", "POSITIONS", "POSITION_CHANNELS
 
 log = logging.getLogger(__name__)
 
+PATIENCE_S: Final = 1.0
+"""After this time without an answer another node is asked, too."""
 QUIET_S: Final = 1.0
 """How long bootstrapping takes before it is logged."""
 
@@ -293,6 +296,34 @@ class Network:
                 error = failure
         raise error
 
+    async def ask_any(self, request: Any) -> Any:
+        """Return the first response of any node to a request that changes nothing.
+
+        A node that does not answer for `PATIENCE_S` may be frozen: the next one is asked, too.
+        """
+        error: Exception = ConnectionError("no node is known")
+        nodes, asked = self._nodes_by_preference(), dict[asyncio.Task[Any], int]()
+        try:
+            while nodes or asked:
+                if nodes:
+                    node_id = nodes.pop(0)
+                    asked[self._loop.create_task(self.call(node_id, request))] = node_id
+                patience_s = PATIENCE_S if nodes else None
+                done, _ = await asyncio.wait(asked, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    self._links.silent.update(asked.values())
+                for task in done:
+                    del asked[task]
+                    try:
+                        return task.result()
+                    except (ConnectionError, TimeoutError) as failure:
+                        error = failure
+            raise error
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
     async def leader_of(self, partition: TopicPartition) -> int:
         """Return the leader's node id, waiting for one up to the request timeout.
 
@@ -412,7 +443,7 @@ class Network:
 
     async def _ask_for_metadata(self) -> ClusterMetadata:
         try:
-            response = await self.call_any(self._metadata_request())
+            response = await self.ask_any(self._metadata_request())
         except (ConnectionError, TimeoutError):
             # All known nodes may be gone while the cluster continues elsewhere.
             error = await self._bootstrap()

@@ -39,7 +39,7 @@ class Nodes:
             raise code
         return HeartbeatResponse(error_code=code)
 
-    async def call_any(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    async def ask_any(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         self.looked_up += 1
         self.on_look_up(self.looked_up)
         return FindCoordinatorResponse(error_code=self.lookup_code, node_id=self.coordinator)

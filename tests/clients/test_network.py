@@ -115,6 +115,12 @@ async def connected(*, nodes: int = 2, **settings: Any) -> AsyncIterator[tuple[B
         assert asyncio.all_tasks() - own == {asyncio.current_task()}, "a task was left behind"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask no second node because the machine is slow: tests count the requests."""
+    monkeypatch.setattr(network_module, "PATIENCE_S", 60)
+
+
 def heartbeat() -> HeartbeatRequest:
     return HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
@@ -344,6 +350,33 @@ async def test_node_that_did_not_answer_in_time_is_asked_last_until_it_answers()
         brokers.silent.clear()
         await network.call(1, heartbeat())
         assert {(await network.call_any(heartbeat())).throttle_time_ms for _ in range(20)} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("silent", [{1}, {1, 2}])
+async def test_metadata_and_coordinators_come_from_another_node_while_one_is_frozen(
+    silent: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request to a frozen node takes the whole timeout, for which all that need new metadata would wait."""
+    monkeypatch.setattr(network_module, "PATIENCE_S", 0.02)
+    async with connected(nodes=3, request_timeout_ms=3_600_000) as (brokers, network):
+        for node in (1, 2, 3):
+            await network.call(node, heartbeat())
+        brokers.silent |= silent
+        brokers.coordinator = 3
+        for _ in range(5):
+            await network.refresh()
+            network.forget_coordinator("g")
+            assert await network.coordinator("g") == 3
+        seen = [sum(isinstance(one.body, MetadataRequest) for one in peer.seen) for peer in brokers.peers.values()]
+        assert all(seen[node - 1] <= 2 for node in silent), "a silent node is asked last"
+
+
+async def test_error_of_the_last_node_that_could_be_asked_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_module, "PATIENCE_S", 0.02)
+    async with connected(request_timeout_ms=100) as (brokers, network):
+        brokers.silent |= {1, 2}
+        with pytest.raises(TimeoutError):
+            await network.ask_any(heartbeat())
 
 
 async def test_ready_connects_in_the_background() -> None:
