@@ -185,7 +185,7 @@ async def test_waiting_fetch_holds_no_records(incremental: bool, monkeypatch: py
         n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 0)))).session_id if incremental else 0
         await cluster.produce(1, batch("a"))
         monkeypatch.setattr(PartitionLog, "read", watched)
-        more = {"max_wait_ms": 60_000, "min_bytes": len(batch("a")) + 1}
+        more: dict[str, Any] = {"max_wait_ms": 60_000, "min_bytes": len(batch("a")) + 1}
         request = in_session(n, 1, **more) if incremental else in_session(0, -1, ("t", 0), **more)
         waiting = asyncio.create_task(cluster.call(cluster[1], request))
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
