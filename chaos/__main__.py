@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import re
+import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,6 +23,8 @@ import click
 from anabranch.broker.profiles.profile import VERSIONS
 from anabranch.chaos.audited import AuditCompanion, AuditFailed
 from anabranch.chaos.members import MemberFailed
+from anabranch.cluster.node_process import NodeFailed
+from anabranch.cluster.zookeeper import ZooKeeperUnavailable
 
 if TYPE_CHECKING:
     from anabranch.control.endpoint import ControlEndpoint
@@ -156,11 +160,11 @@ class Commands:
 
     def _add_run(self) -> None:
         one = self._add("run", run, "run a cluster under load and faults, and print a verdict")
-        one.add_argument("--duration", type=float, default=600.0, help="seconds of faults")
+        one.add_argument("--duration", type=positive, default=600.0, help="seconds of faults")
         one.add_argument("--seed", type=int, help="seed of the faults")
-        one.add_argument("--rate", type=float, default=25.0, help="records per second and producer")
-        one.add_argument("--pace", type=float, default=3.0, help="mean seconds between bursts of faults")
-        one.add_argument("--directory", type=Path, help="keep data and logs there")
+        one.add_argument("--rate", type=positive, default=25.0, help="records per second and producer")
+        one.add_argument("--pace", type=positive, default=3.0, help="mean seconds between bursts of faults")
+        one.add_argument("--directory", type=empty, help="keep data and logs there")
         one.add_argument("--login", action="store_true", help="use SASL for clients and nodes")
         one.add_argument("--kafka", choices=VERSIONS, help="the version of Kafka that brokers show")
         one.add_argument(
@@ -172,7 +176,7 @@ class Commands:
             help="run two such programs as a group, kill them at times, and check their delivery logs",
         )
         one.add_argument("--control", metavar="HOST:PORT", help="serve the control plane on this address of loopback")
-        one.add_argument("--sharers", type=int, default=0, help="members of a share group (KIP-932)")
+        one.add_argument("--sharers", type=whole, default=0, help="members of a share group (KIP-932)")
         one.add_argument("--ungated", action="store_true", help="the control: no gates for these groups")
         one.add_argument("--shrink", action="store_true", help="also shrink the topic under these groups")
         audited(one)
@@ -181,10 +185,10 @@ class Commands:
         one = self._add(
             "marathon", long_run, "run millions of records through 100 resizes and kills, and print a verdict"
         )
-        one.add_argument("--records", type=int, default=10_000_000)
-        one.add_argument("--resizes", type=int, default=100)
+        one.add_argument("--records", type=whole, default=10_000_000)
+        one.add_argument("--resizes", type=whole, default=100)
         one.add_argument("--seed", type=int, default=0, help="seed of the faults")
-        one.add_argument("--faults", type=int, default=150)
+        one.add_argument("--faults", type=whole, default=150)
         audited(one)
 
 
@@ -200,13 +204,33 @@ def named_command(text: str) -> tuple[str, str]:
     name, equals, command = text.partition("=")
     if not equals or not command.strip() or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise argparse.ArgumentTypeError(f"{text!r} is not GROUP=COMMAND, such as 'mine=python member.py'")
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{command!r} is no command: {error}") from None
     return name, command
+
+
+def positive(text: str) -> float:
+    """Parse a finite number above 0."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def whole(text: str) -> int:
+    """Parse a whole number that is not negative."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
 
 
 def empty(text: str) -> Path:
     """Parse a directory that is new or empty."""
     path = Path(text)
-    if path.exists() and any(path.iterdir()):
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise argparse.ArgumentTypeError(f"{path} contains other files; name a new or empty directory")
     return path
 
@@ -216,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = Commands().parser.parse_args(arguments)
     try:
         status: int = asyncio.run(options.function(options))
-    except (InvalidOptions, AuditFailed, MemberFailed, OSError) as error:
+    except (InvalidOptions, AuditFailed, MemberFailed, NodeFailed, ZooKeeperUnavailable, OSError) as error:
         sys.stderr.write(f"chaos: {error}\n")
         return 2
     except KeyboardInterrupt:

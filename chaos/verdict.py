@@ -92,6 +92,8 @@ def report(verdict: Verdict) -> Iterator[str]:
     if lags:
         middle, most = lags[len(lags) // 2], lags[-1]
         yield f"from send to first delivery: median {middle * 1000:.0f} ms, most {most:.1f} s"
+    if not verdict.fired:
+        yield "FAILED: no fault has happened; a longer --duration or a shorter --pace makes some"
     yield f"{len(verdict.anomalies)} anomalies in {len(SEEN_HERE)} checks"
     yield from (f"  {line}" for line in verdict.anomalies[:LINES_MAX])
     yield f"second opinion: {len(verdict.second_opinion)} violations by the judge"

@@ -16,6 +16,7 @@ python=${PYTHON:-python}
 topic=orders
 mkdir -p "$directory"
 cd "$directory"
+[ -z "$(ls -A)" ] || { echo "$directory contains other files; name a new or empty directory"; exit 2; }
 running=""
 trap 'kill $running 2> /dev/null || true; wait' EXIT
 trap 'exit 130' INT TERM

@@ -37,7 +37,9 @@ def test_run_in_which_only_the_judge_found_something_does_not_pass() -> None:
 
 
 def test_run_without_faults_does_not_pass() -> None:
-    assert not verdict([], []).event()["passed"]
+    without = verdict([], [])
+    assert not without.event()["passed"]
+    assert any(line.startswith("FAILED: no fault has happened") for line in report(without))
 
 
 def test_table_has_a_line_for_each_violation() -> None:
