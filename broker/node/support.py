@@ -122,6 +122,11 @@ DIFFERENCES: Final = (
         "tests/broker/coordinators/transactions/test_transaction_requests.py::test_exhausted_epochs_need_a_new_producer_id",
     ),
     Difference(
+        "CreatePartitions refuses __consumer_offsets, __transaction_state and __share_group_state: groups and "
+        "transactional ids would not find their state. Kafka's tool refuses them, its brokers do not.",
+        "tests/controller/test_resize_requests.py::test_topics_of_coordinators_keep_their_partition_count",
+    ),
+    Difference(
         "Tiered storage is not supported: ListOffsets has no remote offsets, and its properties have no effect.",
         "tests/broker/handlers/test_list_offsets.py",
     ),

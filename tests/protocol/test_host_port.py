@@ -115,7 +115,7 @@ OPTIONS: dict[tuple[str, str], tuple[str, ...]] = {
         "streams examples/flights.py:topology --application-id a --state-dir s --bootstrap-server ::1:1",
         "audit --topic t --bootstrap-server ::1:1",
     ),
-    ("--to", "HOST:PORT"): ("replay --to ::1:1 /dev/null",),
+    ("--to", "HOST:PORT[,...]"): ("replay --to ::1:1 /dev/null",),
     ("--upstream", "HOST:PORT[,...]"): ("proxy --upstream ::1:1",),
     ("--listen", "HOST:PORT"): ("node --id 1 --zookeeper h --listen ::1:1", "zookeeper --listen ::1:1"),
     ("--server", "ID=HOST[:PORT:PORT]"): ("zookeeper --id 1 --data-dir d --server 1=[::1]:70000:1",),

@@ -306,7 +306,7 @@ async def test_link_has_two_directions() -> None:
         elsewhere = made.faults.add(link=f"{other}:*", api="LeaderAndIsr", brokers=other, hold=True)
         await admin.create_topics([NewTopic(name="orders", assignments={0: [other]})])
         await elsewhere.wait_hit()
-        assert made.nodes[other].services.replicas.replica("orders", 0), "the work is done, its answer is on its way"
+        await until(lambda: made.nodes[other].services.replicas.replica("orders", 0))  # done; the answer is on its way
         elsewhere.release()
         await requests.wait_hit()
         await answers.wait_hit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -47,10 +48,10 @@ async def test_each_delivery_is_stored_in_audit_before_its_commit(monkeypatch: p
     commit = ClassicGroupSession.commit
     unsettled: list[int] = []
 
-    async def watched(self: ClassicGroupSession, offsets: object) -> None:
+    async def watched(self: ClassicGroupSession, *arguments: Any) -> None:
         assert consumer._audit is not None
         unsettled.append(consumer._audit._runs.waiting + consumer._audit._producer._accumulator.outstanding)
-        await commit(self, offsets)  # type: ignore[arg-type]
+        await commit(self, *arguments)
 
     monkeypatch.setattr(ClassicGroupSession, "commit", watched)
     consumer: Consumer
