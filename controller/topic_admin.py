@@ -101,7 +101,8 @@ async def delete_topic(session: ZkSession, name: str, topic_id: bytes = ZERO_UUI
     older than a deletion and another creation. The session syncs, because its server may lag behind them, too.
 
     After a lost response the request may have been written, and the topic deleted. So it is repeated only if this
-    topic still exists: it must not delete another one that was created since.
+    topic exists without a request: it must not delete another one that was created since. Both are read at once, as a
+    request that is written ends together with its topic.
     """
     with _in_a_session():
         await retry_connection_loss(session.sync)
@@ -111,14 +112,16 @@ async def delete_topic(session: ZkSession, name: str, topic_id: bytes = ZERO_UUI
         if topic_id not in (ZERO_UUID, await _topic_id(session, name)):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         czxid = found.czxid
-        while found is not None and found.czxid == czxid:
+        both, written = (paths.topic(name), paths.delete_topic(name)), False
+        while found is not None and found.czxid == czxid and not written:
             try:
                 await session.create(paths.delete_topic(name), make_parents=True)
                 return
             except NodeExists:
                 return
             except ConnectionLoss:
-                found = await retry_connection_loss(lambda: session.exists(paths.topic(name)))
+                topic, request = await retry_connection_loss(lambda: session.get_many(both))
+                found, written = None if topic is None else topic[1], request is not None
 
 
 @contextlib.contextmanager

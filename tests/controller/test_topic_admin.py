@@ -143,6 +143,27 @@ async def test_deletion_by_another_id_is_refused() -> None:
     assert await topic_admin.is_going(session, "t")
 
 
+async def test_deletion_that_was_written_unheard_is_not_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic still exists when the node is connected again; when it would write, there may be another one."""
+    session = await MemoryZooKeeper().connect()
+    await create(session)
+    write, requested = session.create_with_stat, []
+
+    async def lose_reply(path: str, data: bytes, **options: bool) -> object:
+        assert not requested, "the deletion is requested again"
+        requested.append(path)
+        writing = asyncio.ensure_future(write(path, data, **options))
+        await asyncio.sleep(0)
+        session.lose_connection(carry_out=True)
+        session.reconnect()
+        return await writing
+
+    monkeypatch.setattr(session, "create_with_stat", lose_reply)
+    await topic_admin.delete_topic(session, "t")
+    assert await topic_admin.is_going(session, "t")
+    assert requested == [paths.delete_topic("t")]
+
+
 async def test_expired_session_gets_not_controller() -> None:
     server = MemoryZooKeeper()
     session = await server.connect()
