@@ -17,6 +17,7 @@ from typing import Literal
 from anabranch.chaos.replication_events import (
     Acked,
     Admitted,
+    DeletionRequested,
     HighWatermark,
     IsrAnswered,
     IsrRequest,
@@ -254,6 +255,7 @@ class History:
     states: list[StateWritten] = field(default_factory=list)
     epochs: list[EpochWritten] = field(default_factory=list)
     znodes: list[ZnodeWritten] = field(default_factory=list)
+    deletions: list[DeletionRequested] = field(default_factory=list)
     led: list[Led] = field(default_factory=list)
     high_watermarks: list[HighWatermark] = field(default_factory=list)
     truncations: list[Truncated] = field(default_factory=list)

@@ -50,11 +50,21 @@ class Truncated:
 
 @dataclass(slots=True)
 class Stray:
-    """At the end of the run, a broker had a replica of a deleted topic."""
+    """At the end of the run, a broker had a replica that it should not have any more."""
 
     node: int
     place: Place
     topic_id: str
+    why: str = "the topic is gone"
+
+
+@dataclass(slots=True)
+class DeletionRequested:
+    """A broker began to carry out the deletion of one topic, by name or by id."""
+
+    order: int
+    node: int
+    topic: str
 
 
 @dataclass(slots=True)

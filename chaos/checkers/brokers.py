@@ -6,6 +6,7 @@ The invariants are those of the TLA+ specifications of Kafka's replication, and 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -214,9 +215,36 @@ def c16_replicas_differ(history: History) -> Iterator[str]:
 
 
 def c19_stray_replica(history: History) -> Iterator[str]:
-    """A live broker still has a replica of a deleted topic, and no controller will request its deletion."""
+    """A live broker still has a replica of a deleted topic, or of a partition that was removed or moved to others."""
     for one in history.strays:
-        yield f"{one.place} of topic {one.topic_id} is on {one.node}, and the topic is gone"
+        yield f"{one.place} of topic {one.topic_id} is on {one.node}, and {one.why}"
+
+
+def c20_deleted_unasked(history: History) -> Iterator[str]:
+    """A topic is removed that was not marked for deletion, or a request marks a second topic of the name."""
+    rows: list[tuple[int, str, str]] = [(one.order, "requested", one.topic) for one in history.deletions]
+    kinds = {paths.TOPICS: "topic", paths.DELETE_TOPICS: "mark"}
+    for one in history.znodes:
+        if one.session_id and (kind := kinds.get(paths.parent(one.path))):
+            rows.append((one.order, f"{kind} {one.kind}", paths.name(one.path)))
+    requests, marks = Counter[str](), Counter[str]()
+    marked: dict[str, bool] = {}
+    to_go: set[str] = set()
+    for _, what, topic in sorted(rows):
+        if what == "requested":
+            requests[topic] += 1
+        elif what == "mark created":
+            marks[topic] += 1
+            marked[topic] = True
+            to_go.add(topic)
+            if marks[topic] > requests[topic]:
+                yield f"{topic} is marked for deletion {marks[topic]} times, and {requests[topic]} requests named it"
+        elif what == "mark deleted":
+            marked[topic] = False
+        elif what == "topic created":
+            (to_go.add if marked.get(topic) else to_go.discard)(topic)
+        elif what == "topic deleted" and topic not in to_go:
+            yield f"{topic} is removed, and nobody has asked for that"
 
 
 CHECKERS: Final[dict[str, Checker]] = {
@@ -235,4 +263,5 @@ CHECKERS: Final[dict[str, Checker]] = {
     "C15 epoch-of-generation": c15_epoch_of_generation,
     "C16 replicas-differ": c16_replicas_differ,
     "C19 stray-replica": c19_stray_replica,
+    "C20 deleted-unasked": c20_deleted_unasked,
 }

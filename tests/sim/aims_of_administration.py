@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from anabranch import Admin, NewTopic
 from anabranch.controller.zk import paths
-from tests.sim import access, administration, restoring
+from tests.sim import access, administration, namesakes, restoring
 from tests.sim.aims import aim, calm
 from tests.sim.chores import SIDE, Caretaker, make_or_unmake
 from tests.sim.clients import CLIENT_FAILURES
@@ -238,3 +238,44 @@ async def restored(schedule: Any) -> bool:
     patience_s = 1.5 * schedule.cluster.machines[1].settings.zookeeper_session_timeout_ms / 1000 + 1
     began_s = schedule.cluster.now()
     return await restoring.node_is_restored(schedule) and schedule.cluster.now() - began_s > patience_s
+
+
+@aim("a topic is replaced while responses of ZooKeeper are lost", {**CALM, "spares": 1, "fault_s": 8.0})
+async def replaced_unheard(schedule: Any) -> bool:
+    """Of the request to delete it, or of the controller's removal: the next topic exists when the write is repeated."""
+    cluster, rng = schedule.cluster, schedule.rng
+    if not calm(cluster):
+        return False
+    losing = namesakes.lose_responses(schedule, rng.choice(namesakes.DELETIONS))
+    lost = cluster.loop.spawn(None, losing, "lose responses")
+    replaced = await _act(schedule, namesakes.replace)
+    return await lost and replaced
+
+
+@aim("a replica is moved away while its broker has no session", {**CALM, "spares": 1, "fault_s": 8.0})
+async def moved_unheard(schedule: Any) -> bool:
+    """No controller can tell the broker to stop its replica, which may lead on in its old epoch."""
+    cluster, rng = schedule.cluster, schedule.rng
+    if schedule.caretaker.side_exists or not calm(cluster):
+        return False
+    brokers = [one.node_id for one in cluster.brokers]
+    away = rng.choice([one for one in brokers if one != cluster.active_controller()])
+    others = [one for one in brokers if one != away]
+    if not await _act(schedule, _made_on([away, *others])):
+        return False
+    await _seen(schedule, lambda: calm(cluster) and cluster.replica(away, SIDE, 0) is not None, 3)
+    cluster.zookeeper.cut(cluster.machines[away].host)
+    cluster.expire_session(away)
+
+    async def move(caretaker: Caretaker) -> bool:
+        return await caretaker.ask(
+            f"move {SIDE}-0 to {others}", lambda admin: administration.reassign(admin, SIDE, {0: others}), limit_s=10
+        )
+
+    await _act(schedule, move)
+    moved = await _seen(schedule, lambda: set(cluster.assignments().get((SIDE, 0), ())) == set(others), 5)
+    kept = cluster.replica(away, SIDE, 0) is not None
+    await asyncio.sleep(rng.random())
+    cluster.zookeeper.mend(cluster.machines[away].host)
+    await asyncio.sleep(1)
+    return moved and kept

@@ -9,6 +9,7 @@ from anabranch.controller.zk import paths
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.registry import api_of
 from tests.sim.aims import aim, calm
+from tests.sim.aims_of_disks import within
 from tests.sim.clients import TOPIC
 from tests.sim.loop import Process
 
@@ -288,3 +289,42 @@ async def tail_sleeps(schedule: Any) -> bool:
     await seen(lambda: calm(cluster), 10)
     await resize(count + 1)
     return alone and removed and cluster.leader(*child) == node
+
+
+@aim(
+    "a partition is removed while a broker of it has no session",
+    {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 8.0, "pace_s": 0.2, "spares": 1},
+    resizing=True,
+)
+async def removed_unheard(schedule: Any) -> bool:
+    """No controller can tell the broker to delete its replica. It has heard of the merge, or not even of that."""
+    cluster, rng = schedule.cluster, schedule.rng
+    node = rng.choice([one.node_id for one in cluster.brokers if one.node_id != cluster.active_controller()])
+    host, resizer = cluster.machines[node].host, schedule.operators[0]
+    resizer.steps.clear()
+    await within(schedule, 20, lambda: resizer.task is None or resizer.task.done())
+
+    def resize(wanted: int) -> Any:
+        return cluster.loop.spawn(Process("operator of the story"), resizer._resize(wanted))
+
+    body = dict(cluster.topics())[TOPIC]
+    merged = body.undeleted_partition_count
+    if not await within(schedule, 3, lambda: calm(cluster)) or merged in body.assignment:
+        return False
+    await resize(merged + 1)
+    if not await within(schedule, 5, lambda: calm(cluster) and cluster.replica(node, TOPIC, merged) is not None):
+        return False
+    hears = rng.random() < 0.5
+    if hears:
+        await resize(merged)
+    cluster.tell(f"node {node} has no session while {TOPIC}-{merged} is removed")
+    cluster.zookeeper.cut(host)
+    cluster.expire_session(node)
+    if not hears:
+        await resize(merged)
+    removed = await within(schedule, 6, lambda: merged not in dict(cluster.topics())[TOPIC].assignment)
+    kept = cluster.replica(node, TOPIC, merged) is not None
+    await asyncio.sleep(rng.random())
+    cluster.zookeeper.mend(host)
+    await within(schedule, 5, lambda: calm(cluster))
+    return removed and kept

@@ -52,6 +52,7 @@ RARE: Final[Mapping[str, int]] = {
     "fault: power failure": 500,
     "fault: power failure everywhere": 500,
     "fault: copier replaced": 500,
+    "fault: a response of zookeeper is lost": 500,
     "fault: application blocks": 500,
     "session expired while frozen": 500,
     "answer lost": 500,

@@ -154,12 +154,16 @@ class Ending:
                 history.stored += records(place, data)
 
     def _strays(self) -> Iterator[Stray]:
-        existing = {body.topic_id for _, body in self._cluster.topics()}
+        existing = {body.topic_id: body.assignment for _, body in self._cluster.topics()}
         for machine in self._cluster.brokers:
             assert machine.node is not None, "all are up"
             for one in machine.node.services.replicas.partitions():
-                if any(one.topic_id) and one.topic_id not in existing:
-                    yield Stray(machine.node_id, (one.topic, one.index), one.topic_id.hex())
+                where = existing.get(one.topic_id)
+                if not any(one.topic_id) or (where is not None and machine.node_id in where.get(one.index, ())):
+                    continue
+                gone = "its partition was moved" if where and one.index in where else "its partition was removed"
+                why = "the topic is gone" if where is None else gone
+                yield Stray(machine.node_id, (one.topic, one.index), one.topic_id.hex(), why)
 
     def _read(self, place: Place, leader: int, broker_ids: Sequence[int]) -> bytes:
         cluster, history = self._cluster, self._cluster.history

@@ -161,5 +161,5 @@ def _checker_of(violation: str) -> str:
 
 
 # In the order of the table.
-for _subject in ("replication", "controller", "groups", "resizes", "transactions", "access", "found"):
+for _subject in ("replication", "controller", "groups", "resizes", "transactions", "access", "found", "left_behind"):
     importlib.import_module(f"tests.sim.planted_{_subject}")

@@ -10,11 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from anabranch.broker.dispatch.dispatcher import Dispatcher
-from anabranch.broker.handlers import list_offsets
+from anabranch.broker.handlers import delete_topics, list_offsets
 from anabranch.broker.membership.controller_fence import ControllerFence
 from anabranch.broker.replication.isr_changes import IsrChanges
 from anabranch.broker.replication.partition import Partition
-from anabranch.chaos.replication_events import Admitted, IsrAnswered, IsrRequest, IsrVersion, ReportedEnd
+from anabranch.chaos.replication_events import (
+    Admitted,
+    DeletionRequested,
+    IsrAnswered,
+    IsrRequest,
+    IsrVersion,
+    ReportedEnd,
+)
 from anabranch.protocol.error_codes import error_codes
 from anabranch.protocol.errors import ErrorCode
 from tests.sim.cluster import SimCluster
@@ -31,6 +38,7 @@ def watching(cluster: SimCluster) -> Iterator[None]:
             stack,
             (ControllerFence, "admit", probes.admit),
             (Dispatcher, "answer", probes.answer),
+            (delete_topics, "mark", probes.mark),
             (list_offsets, "offset_of", probes.offset_of),
             (IsrChanges, "_deliver", probes.deliver),
             (Partition, "on_answer", probes.on_answer),
@@ -58,6 +66,13 @@ class RequestProbes:
             for code in error_codes(response, type(response)):
                 answers[name, version, code] += 1
         return response
+
+    async def mark(self, original: Any, ctx: Any, requested: Any, spending: Any) -> Any:
+        names = ctx.services.metadata.image.names
+        name = requested.name if requested.name is not None else names.get(requested.topic_id)
+        if name is not None:
+            self._history.deletions.append(DeletionRequested(self._history.tick(), self._node(), name))
+        return await original(ctx, requested, spending)
 
     async def offset_of(self, original: Any, ctx: Any, request: Any, topic: str, asked: Any) -> Any:
         row = await original(ctx, request, topic, asked)

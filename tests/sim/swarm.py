@@ -4,8 +4,8 @@ One distribution for all seeds keeps rare meetings rare: every schedule does a l
 out whole faults, chores and kinds of clients, and prefers some of the rest strongly, so that schedules differ as their
 users do (swarm testing, Groce et al. 2012). It has the faults and chores of all other scenarios: disks and power during
 resizes, reassignments and elections, deletions, retention, quotas, configurations, deleted offsets, recreated topics,
-denied rights, moves between log directories, restored nodes. Groups of all protocols, and one of stock consumers, read
-one topic; a share group reads another one beside it. Copiers copy committed records in
+denied rights, moves between log directories, restored nodes, lost responses of ZooKeeper. Groups of all protocols, and
+one of stock consumers, read one topic; a share group reads another one beside it. Copiers copy committed records in
 transactions, in schedules that delete no unread records.
 """
 
@@ -23,7 +23,7 @@ from anabranch.chaos import second_opinion
 from anabranch.chaos.checkers import data_plane, groups, order, transactions
 from anabranch.chaos.share_readers import SHARED
 from anabranch.protocol.errors import ErrorCode
-from tests.sim import access, log_directories, restoring, stock_members
+from tests.sim import access, log_directories, namesakes, restoring, stock_members
 from tests.sim.administration import as_administrator, delete_offset, throttle
 from tests.sim.aims import Aim
 from tests.sim.assigning import SETTINGS
@@ -63,6 +63,7 @@ HARMLESS: Final = frozenset(
         "reset connections",
         "slow link",
         access.FAULT,
+        namesakes.FAULT,
     }
 )
 """Faults that take no replica away, so that they may meet a machine that lost unflushed records."""
@@ -75,6 +76,7 @@ COPIER_FAULT: Final = "copier replaced"
 SWARM_CHORES: Final[dict[str, Chore]] = {name: one for name, one in CHORES.items() if name != "delete records"}
 """Records that one group has committed are unread by others: `DELETION_FAULTS` has their deletion."""
 SWARM_CHORES[log_directories.CHORE] = log_directories.move_between_directories
+SWARM_CHORES[namesakes.CHORE] = namesakes.replace
 ADMINISTRATION: Final[dict[str, Fault]] = {}
 
 
@@ -152,6 +154,7 @@ async def client_sleeps(schedule: SwarmSchedule) -> bool:
 
 ADMINISTRATION[access.FAULT] = access.right_is_taken_away
 ADMINISTRATION[restoring.FAULT] = restoring.node_is_restored
+ADMINISTRATION[namesakes.FAULT] = namesakes.response_is_lost
 SWARM_FAULTS: Final[dict[str, Fault]] = {**FAULTS, **RESIZE_FAULTS, **DELETION_FAULTS, **ADMINISTRATION}
 
 

@@ -71,6 +71,9 @@ def test_aimed_scenario_occurs_without_violation(workers: Executor) -> None:
         ("found: records that are deleted behind a closed gate are waited for", ("L2",)),
         ("a replica keeps its old log when its index is used again", ("B17", "B19", "A1")),
         ("a gate looks at the key epochs just before, not beyond", ("B1",)),
+        ("found: a replica that was moved away stays without a StopReplica", ("C19",)),
+        ("found: a replica of a removed partition stays without a StopReplica", ("C19",)),
+        ("found: a deletion whose response was lost deletes the next topic of the name", ("C20",)),
     ],
 )
 def test_aimed_bug_is_caught_by_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from anabranch.chaos.checkers.brokers import CHECKERS
+from anabranch.chaos.history import ZnodeWritten
 from anabranch.chaos.replication_events import (
     Acked,
     Admitted,
+    DeletionRequested,
     IsrAnswered,
     IsrRequest,
     IsrVersion,
@@ -243,6 +245,25 @@ def _() -> tuple[Build, Build]:
 @case("C19 stray-replica")
 def _() -> tuple[Build, Build]:
     return lambda s: s.history.strays.append(Stray(1, P, "id")), lambda s: s.history.gone.add("t")
+
+
+@case.pair("C20 deleted-unasked", 1, 2)
+def _(s: Story, requests: int) -> None:  # both lives of a name are deleted
+    mark, topic = f"{paths.DELETE_TOPICS}/t", f"{paths.TOPICS}/t"
+    for life in range(2):
+        if life < requests:
+            s.history.deletions.append(DeletionRequested(s.history.tick(), 1, "t"))
+        for path, kind in ((topic, "created"), (mark, "created"), (topic, "deleted"), (mark, "deleted")):
+            s.history.znodes.append(ZnodeWritten(s.history.tick(), 1, path, kind, 7))
+
+
+@case.pair("C20 deleted-unasked", False, True)
+def _(s: Story, marked: bool) -> None:
+    mark, topic = f"{paths.DELETE_TOPICS}/t", f"{paths.TOPICS}/t"
+    s.history.deletions.append(DeletionRequested(s.history.tick(), 1, "t"))
+    rows = [(topic, "created"), (mark, "created"), (topic, "deleted")]
+    for path, kind in rows if marked else rows[::2]:
+        s.history.znodes.append(ZnodeWritten(s.history.tick(), 1, path, kind, 7))
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
