@@ -29,6 +29,10 @@ IDLE_MS: Final = 60 * 60 * 1000
 """The idle time after which a rate may be removed."""
 RATES_MAX: Final = 1000
 """The number of rates at which idle ones are removed."""
+WAIT_MS_MAX: Final = 2**31 - 1
+"""The longest throttle time that a response can carry."""
+BURST_MAX: Final = 2**63 - 1
+"""The burst of an infinite limit."""
 
 Entity = tuple[str | None, str | None]
 """User and client id; None: not part of the entity."""
@@ -78,9 +82,9 @@ class Rate:
         return max(elapsed_ms + max(missing, 0) * self.window_ms, 1)
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
-        """The time without use after which the rate is down to a limit."""
+        """The time without use after which the rate is down to a limit, at most `WAIT_MS_MAX`."""
         excess = self.per_second(now_ms) - limit
-        return round(excess / max(limit, 1e-3) * self.span_ms(now_ms)) if excess > 0 else 0
+        return min(round(excess / max(limit, 1e-3) * self.span_ms(now_ms)), WAIT_MS_MAX) if excess > 0 else 0
 
     def idle_since_ms(self) -> int:
         """The time of the last use."""
@@ -124,7 +128,7 @@ class ClientQuotas:
     def burst(self, what: str, client_id: str, user: str = ANONYMOUS) -> int | None:
         """The most that can be used at once so that the rate can return to the limit; None without a limit."""
         found = self.limit_of(what, client_id, user)
-        return None if found is None else int(found[0] * (self._samples - 1) * self._window_ms / 1000)
+        return None if found is None else int(min(found[0] * (self._samples - 1) * self._window_ms / 1000, BURST_MAX))
 
     def record(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.quotas.client_quotas import ANONYMOUS, IDLE_MS, RATES_MAX
+from anabranch.broker.quotas.client_quotas import ANONYMOUS, IDLE_MS, RATES_MAX, WAIT_MS_MAX
 
 if TYPE_CHECKING:
     from anabranch.broker.quotas.client_quotas import ClientQuotas, Entity
@@ -30,8 +30,8 @@ class TokenBucket:
         self.filled_ms = now_ms
 
     def wait_ms(self, per_second: float) -> int:
-        """The ms until the bucket is no longer negative."""
-        return round(max(-self.tokens, 0) / max(per_second, 1e-3) * 1000)
+        """The ms until the bucket is no longer negative, at most `WAIT_MS_MAX`."""
+        return min(round(max(-self.tokens, 0) / max(per_second, 1e-3) * 1000), WAIT_MS_MAX)
 
 
 class MutationQuotas:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
@@ -69,9 +70,11 @@ def limits_in(config: Mapping[str, str], known: frozenset[str] = CLIENT_LIMITS) 
     for name, text in config.items():
         if name in known:
             try:
-                limits[name] = float(text)
+                limit = float(text)
             except ValueError:
                 continue  # another writer may validate less
+            if not math.isnan(limit):
+                limits[name] = limit
     return limits
 
 
@@ -210,6 +213,8 @@ def checked_limit(name: str, limit: float, known: frozenset[str]) -> str:
     """Validate a limit, and format it as text. Raises INVALID_REQUEST."""
     if name not in known:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {name}")
+    if math.isnan(limit):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {name} must be a number")
     if name not in WHOLE_LIMITS:
         return repr(float(limit))
     try:

@@ -13,6 +13,7 @@ from anabranch.broker.quotas.client_quotas import (
     IDLE_MS,
     PRODUCE,
     RATES_MAX,
+    WAIT_MS_MAX,
     ClientQuotas,
     Entity,
     Rate,
@@ -80,6 +81,12 @@ def test_throttle_time_equals_kafkas() -> None:
     assert limited.record(PRODUCE, "c", 0, 0) == 0
     assert limited.record(FETCH, "c", 10**9, 0) == 0 and limited.record(PRODUCE, "d", 10**9, 0) == 0
     assert limited.burst(PRODUCE, "c") == 1000 and limited.burst(PRODUCE, "d") is None
+
+
+@pytest.mark.parametrize("limit", [0, 0.5])
+def test_throttle_time_fits_into_a_response(limit: float) -> None:
+    """Zero shuts a client out."""
+    assert quotas({(None, "c"): limit}).record(PRODUCE, "c", 3_000_000, 0) == WAIT_MS_MAX
 
 
 LEVELS: list[Entity] = [

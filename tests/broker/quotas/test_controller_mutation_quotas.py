@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.quotas.client_quotas import DEFAULT, IDLE_MS, RATES_MAX, ClientQuotas
+from anabranch.broker.quotas.client_quotas import DEFAULT, IDLE_MS, RATES_MAX, WAIT_MS_MAX, ClientQuotas
 from anabranch.broker.quotas.controller_mutation_quotas import MUTATIONS, MutationQuotas
 
 
@@ -37,6 +37,16 @@ def test_token_bucket_is_bounded_by_the_history() -> None:
 def test_mutations_without_quota_are_not_counted() -> None:
     free = MutationQuotas(ClientQuotas(window_ms=1000, samples=11))
     assert free.spend("c", 10**9, 0, strict=True) == (True, 0)
+
+
+def test_infinite_quota_limits_nothing() -> None:
+    limited = mutations(float("inf"))
+    assert limited.spend("c", 10**9, 0, strict=True) == (True, 0)
+    assert limited.spend("c", 10**9, 0, strict=True) == (True, 0)
+
+
+def test_throttle_time_of_mutations_fits_into_a_response() -> None:
+    assert mutations(0).spend("c", 3000, 0, strict=False) == (True, WAIT_MS_MAX)
 
 
 def test_buckets_of_idle_clients_are_removed() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.config.config_changes import read_config
-from anabranch.broker.quotas.quota_configs import CLIENT_ID, IP, USER, desanitize, sanitize
+from anabranch.broker.quotas.quota_configs import CLIENT_ID, IP, USER, checked_limit, desanitize, limits_in, sanitize
 from anabranch.clients.connection import Connection
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
@@ -21,7 +21,7 @@ from anabranch.protocol.apis.describe_client_quotas import ComponentData, Descri
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.wire import ZERO_UUID
 from tests.broker.replication.replica_cluster import until
@@ -282,3 +282,10 @@ def growing(name: str, count: int) -> CreatePartitionsRequest:
 def test_entity_names_are_sanitized_as_by_kafka(name: str | None) -> None:
     node = sanitize(name)
     assert desanitize(node) == name and not set(node) & set("/*+ ")
+
+
+def test_quota_that_is_not_a_number_is_refused_or_ignored() -> None:
+    known = frozenset({"controller_mutation_rate"})
+    with pytest.raises(KafkaError, match="must be a number"):
+        checked_limit("controller_mutation_rate", float("nan"), known)
+    assert limits_in({"controller_mutation_rate": "NaN"}, known) == {}
