@@ -104,17 +104,13 @@ class ClientQuotas:
 
     def set_limits(self, entity: Entity, limits: Mapping[str, float]) -> None:
         """Replace the limits of an entity."""
-        if limits:
-            self._limits[entity] = dict(limits)
-        else:
-            self._limits.pop(entity, None)
-        self.limited = frozenset(what for limits in self._limits.values() for what in limits)
-        self._rates = {key: rate for key, rate in self._rates.items() if key[0] in self.limited}
+        self.replace_limits({**self._limits, entity: limits})
 
-    def forget_all(self) -> None:
-        """Remove all limits, before they are read again."""
-        self._limits.clear()
-        self.limited = frozenset()
+    def replace_limits(self, limits: Mapping[Entity, Mapping[str, float]]) -> None:
+        """Replace all limits. Rates are kept, unless no entity has a limit of their kind any more."""
+        self._limits = {entity: dict(some) for entity, some in limits.items() if some}
+        self.limited = frozenset(what for some in self._limits.values() for what in some)
+        self._rates = {key: rate for key, rate in self._rates.items() if key[0] in self.limited}
 
     def limit_of(self, what: str, client_id: str, user: str = ANONYMOUS) -> tuple[float, Entity] | None:
         """The limit that applies to a client, and the entity whose rate it limits; None without a limit."""

@@ -118,11 +118,13 @@ class QuotaWatch:
     async def load(self, _: str = "") -> None:
         """Read all limits: a notification names one entity, but limits are few and seldom change."""
         found = await entities(self._session())
-        self._quotas.forget_all()
-        for entity, limits in found:
-            if IP not in entity:
-                key = (_entity_name(entity, USER), _entity_name(entity, CLIENT_ID))
-                self._quotas.set_limits(key, limits)
+        self._quotas.replace_limits(
+            {
+                (_entity_name(entity, USER), _entity_name(entity, CLIENT_ID)): limits
+                for entity, limits in found
+                if IP not in entity
+            }
+        )
         self._connections().set_address_limits(
             {entity[IP] or DEFAULT: limits[CONNECTION_RATE] for entity, limits in found if IP in entity}
         )

@@ -127,3 +127,16 @@ def test_idle_rates_are_removed() -> None:
         made.record(PRODUCE, str(number), 1, 0)
     made.record(PRODUCE, "late", 1, IDLE_MS)
     assert len(made._rates) == 1
+
+
+def test_rates_are_kept_when_limits_are_read_again() -> None:
+    """Each change of a quota or of a user's password has all limits read again."""
+    made = ClientQuotas(window_ms=1000, samples=11)
+    limits: dict[Entity, dict[str, float]] = {(None, "p"): {PRODUCE: 100}, (None, "c"): {FETCH: 100}}
+    made.replace_limits(limits)
+    assert made.record(PRODUCE, "p", 1500, 0) == made.record(FETCH, "c", 1500, 0) == 5000
+    made.replace_limits(limits)
+    assert made.record(PRODUCE, "p", 0, 0) == made.record(FETCH, "c", 0, 0) == 5000
+    made.replace_limits({(None, "p"): {PRODUCE: 100}})
+    made.replace_limits(limits)
+    assert (made.record(PRODUCE, "p", 0, 0), made.record(FETCH, "c", 0, 0)) == (5000, 0)
