@@ -431,7 +431,7 @@ class Admin(AdminConnection):
         """List delegation tokens with their secrets, as far as the caller may see them.
 
         Args:
-            owners: The owners, as User:NAME; None for all.
+            owners: Principals that own, requested or may renew them, as User:NAME; None for all.
         """
         return await describe_tokens(self.network, owners)
 

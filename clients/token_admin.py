@@ -74,7 +74,10 @@ async def create_token(
 
 
 async def describe_tokens(network: Network, owners: Sequence[str] | None) -> list[DelegationToken]:
-    """Return the visible tokens of these owners, or all. Raises KafkaError, ValueError."""
+    """Return the visible tokens that these principals own, requested or may renew, or all.
+
+    Raises KafkaError, ValueError.
+    """
     requested = None
     if owners is not None:
         requested = [

@@ -43,9 +43,14 @@ def require_tokens(ctx: RequestContext) -> Tokens:
     return tokens
 
 
+def is_requested(token: Token, owners: set[str] | None) -> bool:
+    """Whether a request that names these owners asks for a token: one of them is its owner, requester or renewer."""
+    return owners is None or not owners.isdisjoint((token.owner, token.requester, *token.renewers))
+
+
 def may_see(ctx: RequestContext, token: Token) -> bool:
     """Whether the client may describe a token: as its owner, requester or renewer, or by an ACL."""
-    if ctx.peer.principal in (token.owner, token.requester, *token.renewers):
+    if is_requested(token, {ctx.peer.principal}):
         return True
     return is_authorized(ctx, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id) or is_authorized(
         ctx, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner

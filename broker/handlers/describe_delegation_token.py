@@ -21,7 +21,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def describe_delegation_token(
     ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    """List the tokens of the named owners, or all."""
+    """List the tokens that the named principals own, requested or may renew, or all."""
     try:
         tokens = token_requests.tokens_for(ctx)
     except KafkaError as error:
@@ -31,7 +31,7 @@ async def describe_delegation_token(
     )
     found = []
     for token in tokens.all:
-        if (owners is not None and token.owner not in owners) or not token_requests.may_see(ctx, token):
+        if not (token_requests.is_requested(token, owners) and token_requests.may_see(ctx, token)):
             continue
         kind, name = halves(token.owner)
         requester_type, requester_name = halves(token.requester)

@@ -106,7 +106,9 @@ def create(
     name="list",
     epilog=examples("anabranch tokens list", "anabranch tokens list --owner User:alice --json"),
 )
-@click.option("--owner", "owners", multiple=True, metavar="User:NAME", help="Only theirs.")
+@click.option(
+    "--owner", "owners", multiple=True, metavar="User:NAME", help="Only what they own, requested or may renew."
+)
 @as_json
 @with_admin()
 async def list_tokens(admin: Admin, owners: tuple[str, ...], as_json: bool) -> None:

@@ -63,5 +63,12 @@ def test_token_is_visible_to_its_principals_and_by_acl() -> None:
         assert token_requests.may_see(asked_by("User:stranger", node=node), TOKEN)
 
 
+def test_named_principals_ask_for_tokens_that_they_own_requested_or_may_renew() -> None:
+    asked = {name: token_requests.is_requested(TOKEN, {"User:x", f"User:{name}"}) for name in ("owner", "requester")}
+    assert asked == {"owner": True, "requester": True} and token_requests.is_requested(TOKEN, {"User:renewer"})
+    assert token_requests.is_requested(TOKEN, None)
+    assert not token_requests.is_requested(TOKEN, {"User:stranger"}) and not token_requests.is_requested(TOKEN, set())
+
+
 def test_principal_is_split_into_type_and_name() -> None:
     assert token_requests.halves("User:CN=a:b") == ("User", "CN=a:b")
