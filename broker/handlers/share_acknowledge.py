@@ -6,6 +6,8 @@ Versions 1 to 2. Answered when the acknowledgements are stored; each partition h
 
 from __future__ import annotations
 
+import asyncio
+
 from anabranch.broker.coordinators.share_partitions.share_sessions import CLOSE_EPOCH, OPEN_EPOCH
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import share_requests
@@ -35,24 +37,28 @@ async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeReques
             error_code=error.code, error_message=error.message or None, responses=[], node_endpoints=[]
         )
     hints = LeaderHints(ctx.services.metadata)
-    topics = []
-    for topic in request.topics:
-        rows = []
-        for one in topic.partitions:
-            row = PartitionData(
-                partition_index=one.partition_index,
-                error_code=ErrorCode.NONE,
-                current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
-            )
-            try:
-                await acknowledge(ctx, group, member, topic.topic_id, one, renews=request.is_renew_ack)
-            except KafkaError as error:
-                row.error_code, row.error_message = error.code, error.message or None
-                name = ctx.services.metadata.topic_name(topic.topic_id)
-                if error.code in HINTED and name is not None:
-                    row.current_leader = hints.leader_of(name, one.partition_index)
-            rows.append(row)
-        topics.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=rows))
+
+    async def row_of(topic_id: bytes, one: AcknowledgePartition) -> PartitionData:
+        row = PartitionData(
+            partition_index=one.partition_index,
+            error_code=ErrorCode.NONE,
+            current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+        )
+        try:
+            await acknowledge(ctx, group, member, topic_id, one, renews=request.is_renew_ack)
+        except KafkaError as error:
+            row.error_code, row.error_message = error.code, error.message or None
+            name = ctx.services.metadata.topic_name(topic_id)
+            if error.code in HINTED and name is not None:
+                row.current_leader = hints.leader_of(name, one.partition_index)
+        return row
+
+    given = [(topic.topic_id, one) for topic in request.topics for one in topic.partitions]
+    rows = iter(await asyncio.gather(*(row_of(*one) for one in given)))  # no partition waits for another's coordinator
+    topics = [
+        ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=[next(rows) for _ in topic.partitions])
+        for topic in request.topics
+    ]
     if request.share_session_epoch == CLOSE_EPOCH:
         shares.end(session)
     return ShareAcknowledgeResponse(

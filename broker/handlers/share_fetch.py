@@ -23,6 +23,7 @@ from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import share_requests
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch
+from anabranch.protocol.apis.share_acknowledge import AcknowledgementBatch
 from anabranch.protocol.apis.share_fetch import (
     AcquiredRecords,
     PartitionData,
@@ -128,20 +129,24 @@ def session_of(ctx: RequestContext, request: ShareFetchRequest, group: str, memb
 
 
 async def acknowledge(answer: Answer, request: ShareFetchRequest, group: str, member: str) -> None:
-    """Store the acknowledgements of a request, partition by partition."""
-    for topic in request.topics:
-        for one in topic.partitions:
-            if not one.acknowledgement_batches:
-                continue
-            where = (topic.topic_id, one.partition_index)
-            answer.row(where)
-            try:
-                acknowledgements = share_requests.acknowledgements_of(
-                    one.acknowledgement_batches, renews=request.is_renew_ack
-                )
-                await share_requests.store(answer.ctx, group, member, *where, acknowledgements)
-            except KafkaError as error:
-                answer.refuse(where, error, acknowledged=True)
+    """Store the acknowledgements of a request; no partition waits for another's share coordinator."""
+
+    async def store(where: PartitionId, batches: list[AcknowledgementBatch]) -> None:
+        try:
+            acknowledgements = share_requests.acknowledgements_of(batches, renews=request.is_renew_ack)
+            await share_requests.store(answer.ctx, group, member, *where, acknowledgements)
+        except KafkaError as error:
+            answer.refuse(where, error, acknowledged=True)
+
+    given = [
+        ((topic.topic_id, one.partition_index), one.acknowledgement_batches)
+        for topic in request.topics
+        for one in topic.partitions
+        if one.acknowledgement_batches
+    ]
+    for where, _ in given:
+        answer.row(where)
+    await asyncio.gather(*(store(*one) for one in given))
 
 
 async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSession) -> None:

@@ -149,6 +149,33 @@ class Member:
                             got.values[record.offset] = record.value or b""
         return got
 
+    async def acknowledge_all(self, said: dict[int, list[tuple[int, int, list[int]]]], broker: int = 1) -> Got:
+        """Acknowledge records of several partitions."""
+        (topic_id,) = self.assigned
+        rows = [
+            share_acknowledge.AcknowledgePartition(
+                partition_index=index,
+                acknowledgement_batches=[
+                    share_acknowledge.AcknowledgementBatch(
+                        first_offset=first, last_offset=last, acknowledge_types=types
+                    )
+                    for first, last, types in batches
+                ],
+            )
+            for index, batches in said.items()
+        ]
+        request = ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.session_epoch,
+            topics=[share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=rows)],
+        )
+        response = await (await self.at(broker)).call(request)
+        if response.error_code == ErrorCode.NONE:
+            self.session_epoch += 1
+        errors = {row.partition_index: row.error_code for topic in response.responses for row in topic.partitions}
+        return Got(error=response.error_code, acknowledge_errors=errors)
+
     async def acknowledge(
         self, first: int, last: int, *types: int, index: int = 0, broker: int = 1, session_epoch: int | None = None
     ) -> tuple[int, int]:

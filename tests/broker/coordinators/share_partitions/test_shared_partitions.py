@@ -129,6 +129,29 @@ async def test_partition_without_sessions_is_unloaded_after_its_state_is_stored(
         assert changing == []
 
 
+@pytest.mark.parametrize("fetches", [True, False])
+async def test_acknowledgement_does_not_wait_for_that_of_another_partition(fetches: bool) -> None:
+    """Its share coordinator may be unavailable."""
+    async with sharing(partitions=2) as cluster, members(cluster, "a") as (a,):
+        await a.join(2)
+        assert (await a.fetch()).acquired == []
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for index in (0, 1):
+                await producer.send_and_wait(TOPIC, b"x", partition=index)
+        assert (await a.fetch()).acquired == [(0, 0, 1)] * 2
+        (topic_id,) = a.assigned
+        (node,) = cluster.nodes.values()
+        slow, quick = (node.services.shares.partitions.get_loaded(ShareKey("g", topic_id, one)) for one in (0, 1))
+        assert slow is not None and quick is not None
+        await slow.turn.acquire()  # a change that takes its time
+        said = {index: [(0, 0, [ACCEPT])] for index in (0, 1)}
+        waiting = asyncio.create_task(a.fetch(said=said) if fetches else a.acknowledge_all(said))
+        await until(lambda: quick.shared.start_offset == 1)
+        assert slow.shared.start_offset == 0
+        slow.turn.release()
+        assert (await waiting).acknowledge_errors == {0: 0, 1: 0}
+
+
 async def test_state_read_in_an_earlier_leader_epoch_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     async with sharing() as cluster, members(cluster, "a") as (a,):
         await a.join()
