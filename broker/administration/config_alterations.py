@@ -28,7 +28,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.config.dynamic_config import DynamicConfig
     from anabranch.broker.dispatch.request_context import RequestContext
     from anabranch.broker.dispatch.services import Services
 
@@ -204,10 +204,9 @@ def check_logger_broker(node_id: int, name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name}")
 
 
-def check_broker(
-    static: BrokerSettings, current: BrokerSettings, after: Mapping[str, str], *, per_broker: bool
-) -> None:
-    """Raise INVALID_REQUEST for read-only broker properties and invalid values."""
+def check_broker(dynamic: DynamicConfig, after: Mapping[str, str], *, per_broker: bool) -> None:
+    """Raise INVALID_REQUEST for read-only broker properties and invalid values, also with those of the other level."""
+    static = dynamic.static
     known = config_def(Scope.BROKER).described_keys(static.kafka_version)
     fixed = [name for name in after if name in known and not is_updatable(known[name], per_broker=True)]
     if fixed:
@@ -229,15 +228,18 @@ def check_broker(
     try:
         for name, base in limits.items():
             known[base].parse(after[name])
-        topic_config(merge(static, after), {})
+        together = {**dynamic.default, **after} if per_broker else {**after, **dynamic.own}
+        topic_config(merge(static, together), {})
     except (ConfigError, KafkaError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    for name in THREADS & after.keys():
-        old = int(current.given.get(name) or known[name].default or 1)
-        if not old // 2 <= int(after[name]) <= old * 2 or int(after[name]) < 1:
+    before = {**dynamic.default, **dynamic.own}
+    for name in THREADS & known.keys():
+        fallback = static.given.get(name) or known[name].default or "1"
+        old, new = (int(layer.get(name, fallback)) for layer in (before, together))
+        if new != old and not max(old // 2, 1) <= new <= old * 2:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Dynamic thread count update validation failed for {name}={after[name]}, "
+                f"Dynamic thread count update validation failed for {name}={new}, "
                 f"value should be between half and double the current value {old}",
             )
 
@@ -287,7 +289,7 @@ def _broker_check(services: Services, *, per_broker: bool) -> Callable[[Mapping[
     dynamic = services.dynamic
 
     def check(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        check_broker(dynamic.static, dynamic.current, after, per_broker=per_broker)
+        check_broker(dynamic, after, per_broker=per_broker)
         changed = [name for name in after if before.get(name) != after[name]]
         if fixed := [name for name in changed if is_fixed(name, dynamic.static.listening)]:
             message = "Configs cannot be updated dynamically for an existing listener, set them at the broker's start"

@@ -1,8 +1,8 @@
 """A broker's current settings: its start settings, overridden by dynamic configuration (KIP-226).
 
 Precedence: /config/brokers/ID, /config/brokers/<default>, start settings, Kafka's default. Invalid entries in ZooKeeper
-(read-only properties, unparsable values) are ignored with an error in the log, because another writer may validate less
-than `broker.administration.config_alterations` does.
+(read-only properties, unparsable values, contradictions) are ignored with an error in the log, because another writer
+may validate less than `broker.administration.config_alterations` does.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import field_name
 from anabranch.broker.config.config_def import ConfigError, Scope, UpdateMode, config_def, text_of
-from anabranch.broker.config.effective_config import with_properties
+from anabranch.broker.config.effective_config import topic_config, with_properties
 from anabranch.broker.config.listeners import LIMITS, base_name
 from anabranch.broker.config.storage_properties import COARSE
+from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.host_port import format_host_port
 
 if TYPE_CHECKING:
@@ -45,8 +46,20 @@ class DynamicConfig:
             self.default = valid_properties(default, self.static.kafka_version, per_broker=False)
         if own is not None:
             self.own = valid_properties(own, self.static.kafka_version, per_broker=True)
-        before, self.current = self.current, merge(self.static, {**self.default, **self.own})
+        before, self.current = self.current, self._merged()
         return before != self.current
+
+    def _merged(self) -> BrokerSettings:
+        """Return the effective settings. Properties that are valid only alone are left out, by level."""
+        for properties in ({**self.default, **self.own}, self.own):
+            try:
+                settings = merge(self.static, properties)
+                topic_config(settings, {})
+            except (ConfigError, KafkaError) as reason:
+                log.error("ignoring dynamic broker properties: %s", reason)
+            else:
+                return settings
+        return self.static
 
 
 def valid_properties(properties: Mapping[str, str], kafka_version: str, *, per_broker: bool) -> dict[str, str]:

@@ -20,9 +20,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def refusal(version: str, name: str, text: str) -> str | None:
-    settings = BrokerSettings(kafka_version=version)
     try:
-        check_broker(settings, settings, {name: text}, per_broker=True)
+        check_broker(DynamicConfig(BrokerSettings(kafka_version=version)), {name: text}, per_broker=True)
     except KafkaError as error:
         assert error.code is ErrorCode.INVALID_REQUEST
         return str(error)
@@ -57,3 +56,32 @@ def test_append_extends_the_default_of_the_kafka_version() -> None:
         for version in ("3.9", "4.0")
     }
     assert after == {"3.9": "mine", "4.0": "org.apache.kafka.common.metrics.JmxReporter,mine"}
+
+
+LEAST, MOST = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "after", "per_broker"),
+    [({MOST: "1000"}, {}, {LEAST: "2000"}, True), ({}, {LEAST: "2000"}, {MOST: "1000"}, False)],
+)
+def test_property_that_contradicts_the_other_level_is_refused(
+    default: dict[str, str], own: dict[str, str], after: dict[str, str], per_broker: bool
+) -> None:
+    dynamic = DynamicConfig(BrokerSettings())
+    check_broker(dynamic, after, per_broker=per_broker)
+    dynamic.update(default=default, own=own)
+    with pytest.raises(KafkaError, match=r"min\.compaction\.lag\.ms \(2000\) > max"):
+        check_broker(dynamic, after, per_broker=per_broker)
+
+
+def test_thread_count_is_compared_with_the_current_one() -> None:
+    name = "num.io.threads"
+    dynamic = DynamicConfig(BrokerSettings(given={name: "2"}))
+    for count in ("4", "8", "16"):
+        check_broker(dynamic, {name: count}, per_broker=False)
+        dynamic.update(default={name: count})
+    check_broker(dynamic, {name: "16", "log.retention.ms": "1"}, per_broker=False)
+    for after in ({name: "33"}, {name: "7"}, {}):
+        with pytest.raises(KafkaError, match="between half and double the current value 16"):
+            check_broker(dynamic, after, per_broker=False)

@@ -43,6 +43,17 @@ def test_property_that_is_not_dynamic_is_skipped_and_logged(
     assert [name in message for message in caplog.messages] == ([] if kept else [True])
 
 
+def test_dynamic_properties_that_contradict_each_other_are_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Other brokers check a cluster-wide default only with their own properties."""
+    dynamic = DynamicConfig(BrokerSettings())
+    dynamic.update(own={"log.cleaner.min.compaction.lag.ms": "2000"})
+    assert not dynamic.update(default={"log.cleaner.max.compaction.lag.ms": "1000"})
+    assert dynamic.current.log_cleaner_min_compaction_lag_ms == 2000
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert dynamic.update(own={"max.connections.per.ip.overrides": "10.0.0.1"}, default={})
+    assert dynamic.current == dynamic.static
+
+
 def test_value_equal_to_the_versions_default_is_not_a_static_one() -> None:
     assert static_text(BrokerSettings(), "num.partitions") is None
     assert static_text(BrokerSettings(num_partitions=2), "num.partitions") == "2"
