@@ -8,8 +8,9 @@ topic's effective configuration changes, through the topic's properties or the b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.config.config_changes import read_config
@@ -21,6 +22,7 @@ from anabranch.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from anabranch.controller.zk.session import ZkSession
 
+log: Final = logging.getLogger(__name__)
 Listener = Callable[[str], None]
 
 
@@ -105,9 +107,24 @@ class TopicConfigs:
         try:
             after = topic_config(self._settings, self._properties[topic])
         except KafkaError:
-            # Another writer may validate less: use the defaults.
-            after = self._defaults
+            after = self._valid_part(topic)
         self._effective[topic] = after
         if before is not None and after != before:
             for listener in self._listeners:
                 listener(topic)
+
+    def _valid_part(self, topic: str) -> TopicConfig:
+        """Return the configuration without what is invalid, or contradicts what precedes it or the broker's defaults.
+
+        Another writer may validate less, and the broker's defaults may have changed. The other properties stay in
+        force: a compacted topic must not become one whose records expire.
+        """
+        config, kept = self._defaults, dict[str, str]()
+        for name, text in sorted(self._properties[topic].items()):
+            try:
+                config = topic_config(self._settings, {**kept, name: text})
+            except KafkaError as error:
+                log.error("ignoring %s of topic %s: %s", name, topic, error)
+            else:
+                kept[name] = text
+        return config

@@ -44,6 +44,22 @@ async def test_invalid_value_is_ignored() -> None:
     assert await known.load("t") == known.get("other")
 
 
+async def test_invalid_value_does_not_hide_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    known, _, _ = await configs(t={"cleanup.policy": "compact", "of.another.version": "1", "retention.ms": "5"})
+    config = await known.load("t")
+    assert (config.cleanup_policy, config.retention_ms) == ("compact", 5)
+    assert "ignoring of.another.version of topic t" in caplog.text
+
+
+async def test_topic_stays_compacted_when_a_default_contradicts_its_lag(caplog: pytest.LogCaptureFixture) -> None:
+    known, _, notified = await configs(t={"cleanup.policy": "compact", "min.compaction.lag.ms": "2000"})
+    assert (await known.load("t")).min_compaction_lag_ms == 2000
+    known.adopt(BrokerSettings(log_cleaner_max_compaction_lag_ms=1000))
+    config = known.get("t")
+    assert (config.cleanup_policy, config.min_compaction_lag_ms, config.max_compaction_lag_ms) == ("compact", 0, 1000)
+    assert notified == ["t"] and "ignoring min.compaction.lag.ms of topic t" in caplog.text
+
+
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"version":1,"config":{"retention.ms":5}}'])
 async def test_malformed_znode_is_ignored(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """One bad configuration must not keep a broker from the leaderships of all other topics."""
