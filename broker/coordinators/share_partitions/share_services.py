@@ -60,7 +60,8 @@ class ShareServices:
         await self.ends.close()
 
     def end(self, session: ShareSession) -> None:
-        """Release the offsets of a session that has ended."""
+        """End a session, and release its offsets."""
+        self.sessions.close(session)
         self.partitions.release(session.group, session.member)
 
     def connection_gone(self, connection: object) -> None:

@@ -77,15 +77,15 @@ class ShareSessions:
         return session
 
     def admit(self, group: str, member: str, epoch: int) -> ShareSession:
-        """Return the session of a request and advance its epoch, or close it with `CLOSE_EPOCH`.
+        """Return the session of a request and advance its epoch.
 
-        Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        With `CLOSE_EPOCH` it stays open until `close`: the request's acknowledgements come first. Raises
+        SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
         """
         session = self._sessions.get((group, member))
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, f"{member} of {group} has no share session")
         if epoch == CLOSE_EPOCH:
-            del self._sessions[group, member]
             return session
         if epoch != session.epoch:
             raise KafkaError(
@@ -93,6 +93,11 @@ class ShareSessions:
             )
         session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
         return session
+
+    def close(self, session: ShareSession) -> None:
+        """Close a session, unless it has ended or was replaced."""
+        if self.is_open(session):
+            del self._sessions[session.group, session.member]
 
     def is_open(self, session: ShareSession) -> bool:
         """Return whether a session is open and has not been replaced."""

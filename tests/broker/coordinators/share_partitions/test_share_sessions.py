@@ -25,7 +25,8 @@ def test_share_session_epoch_advances_with_each_request() -> None:
     session.epoch = LAST_EPOCH
     sessions.admit("g", "m", LAST_EPOCH)
     assert sessions.admit("g", "m", 1) is session
-    assert sessions.admit("g", "m", CLOSE_EPOCH) is session
+    assert sessions.admit("g", "m", CLOSE_EPOCH) is session and sessions.has("g")
+    sessions.close(session)
     assert refusal(sessions, "m", CLOSE_EPOCH) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 

@@ -152,6 +152,21 @@ async def test_acknowledgement_does_not_wait_for_that_of_another_partition(fetch
         assert (await waiting).acknowledge_errors == {0: 0, 1: 0}
 
 
+@pytest.mark.parametrize("fetches", [True, False])
+async def test_last_request_of_a_group_counts_the_deliveries_that_it_leaves_unacknowledged(fetches: bool) -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await a.join()
+        assert (await a.fetch()).acquired == []
+        await send(cluster, 2)
+        assert (await a.fetch()).acquired == [(0, 1, 1)]
+        if fetches:
+            assert (await a.fetch(said={0: [(0, 0, [ACCEPT])]}, session_epoch=-1)).acknowledge_errors == {0: 0}
+        else:
+            assert await a.acknowledge(0, 0, ACCEPT, session_epoch=-1) == (0, 0)
+        await b.join()
+        assert (await b.fetch(wait_ms=60_000)).acquired == [(1, 1, 2)]
+
+
 async def test_state_read_in_an_earlier_leader_epoch_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     async with sharing() as cluster, members(cluster, "a") as (a,):
         await a.join()
