@@ -231,7 +231,7 @@ def plan_auto_creation(settings: BrokerSettings, image: ClusterImage, name: str,
         min_isr = internal_min_isr(settings, replicas, settings.share_coordinator_state_topic_min_isr)
         configs = {
             "cleanup.policy": "delete",
-            "compression.type": "none",
+            "compression.type": "producer",
             "min.insync.replicas": str(min_isr),
             "retention.ms": "-1",
             "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),

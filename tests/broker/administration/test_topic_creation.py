@@ -13,6 +13,8 @@ import pytest
 from anabranch.broker.administration import topic_creation
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.config.config_changes import change_config
+from anabranch.broker.config.effective_config import check_topic_properties, topic_config
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS
 from anabranch.broker.metadata.metadata_cache import BrokerImage, ClusterImage, MetadataCache, TopicImage
 from anabranch.protocol.apis.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from anabranch.protocol.apis.update_metadata import (
@@ -21,6 +23,7 @@ from anabranch.protocol.apis.update_metadata import (
     UpdateMetadataTopicState,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
 from tests.broker.serving import lone_services
 
 IMAGE = ClusterImage(
@@ -102,6 +105,16 @@ def test_topic_ids_are_random_uuids() -> None:
     ids = {topic_creation.fresh_uuid(random.Random(seed)) for seed in range(50)}
     assert len(ids) == 50
     assert all(one[6] >> 4 == 4 and one[8] >> 6 == 2 for one in ids)
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_configuration_of_internal_topics_is_valid(name: str) -> None:
+    """Brokers ignore an invalid property that was not refused."""
+    made = topic_creation.plan_auto_creation(SETTINGS, IMAGE, name, random.Random(1))
+    check_topic_properties(SETTINGS.kafka_version, made.configs)
+    config = topic_config(SETTINGS, made.configs)
+    if name == SHARE_STATE_TOPIC:
+        assert (config.cleanup_policy, config.retention_ms) == ("delete", -1), "the share coordinator deletes records"
 
 
 def test_offsets_topic_is_compacted_and_sized_by_its_own_settings() -> None:
