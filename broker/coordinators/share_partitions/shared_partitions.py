@@ -256,7 +256,10 @@ class SharedPartitions:
         if settings.offset_reset == EARLIEST:
             return partition.log.log_start_offset
         if settings.offset_reset_ms is not None:
-            found = partition.log.offset_for_timestamp(self._date_ms() - settings.offset_reset_ms)
+            try:
+                found = partition.log.offset_for_timestamp(self._date_ms() - settings.offset_reset_ms)
+            except OSError as reason:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition!r}: {reason}") from reason
             if found is not None:
                 return found.offset
         return partition.high_watermark

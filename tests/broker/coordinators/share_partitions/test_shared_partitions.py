@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 
 import pytest
 
@@ -187,6 +188,25 @@ async def test_state_read_in_an_earlier_leader_epoch_is_not_served(monkeypatch: 
         assert (await a.fetch()).errors == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
         assert (await a.fetch()).error == 0
         assert leader_epochs == [partition.leader_epoch - 1, partition.leader_epoch], "it fences the earlier epoch"
+
+
+async def test_partition_whose_disk_fails_the_search_for_the_start_is_loaded_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await a.join()
+        (node,) = cluster.nodes.values()
+        log = node.services.replicas.leader_of(TOPIC, 0).log
+        assert node.services.broker is not None
+        node.services.broker.group_configs._given = {"g": {"share.auto.offset.reset": "by_duration:PT1H"}}
+
+        def failing(*_: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as disk:
+            disk.setattr(type(log), "offset_for_timestamp", failing)
+            assert (await a.fetch()).errors == {0: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert (await a.fetch()).errors == {}
 
 
 async def test_acquisition_lock_expires_unless_renewed() -> None:
