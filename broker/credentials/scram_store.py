@@ -7,6 +7,7 @@ them. Sources: KIP-554, `ZkAdminManager`, `ScramCredentialUtils`, RFC 5802.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -64,7 +65,7 @@ def credential(upsertion: Upsertion) -> str:
 
 
 def iterations_in(stored: str) -> int:
-    """Return the iterations of a stored credential. Raises ValueError if it is malformed."""
+    """Return the iterations of a stored credential. Raises ValueError or KeyError if it is malformed."""
     return int(dict(part.split("=", 1) for part in stored.split(","))["iterations"])
 
 
@@ -152,6 +153,11 @@ async def users(session: ZkSession) -> list[str]:
 
 
 async def credentials_of(session: ZkSession, user: str) -> dict[int, int]:
-    """Return mechanism -> iterations of a user's credentials."""
+    """Return mechanism -> iterations of a user's credentials; without malformed ones, which no login can use."""
     config = await read_config(session, f"users/{sanitize(user)}")
-    return {one: iterations_in(config[name]) for one, name in MECHANISMS.items() if name in config}
+    found = {}
+    for one, name in MECHANISMS.items():
+        if name in config:
+            with contextlib.suppress(ValueError, KeyError):
+                found[one] = iterations_in(config[name])
+    return found

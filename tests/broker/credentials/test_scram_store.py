@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.config.config_changes import read_config
-from anabranch.broker.credentials.scram_store import Upsertion, credential, iterations_in
+from anabranch.broker.config.config_changes import change_config, read_config
+from anabranch.broker.credentials.scram_store import Upsertion, credential, credentials_of, iterations_in
 from anabranch.clients.connection import Connection
+from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -41,6 +42,14 @@ def test_the_credential_of_rfc_7677() -> None:
     client_signature = hmac.digest(stored_key, message, "sha256")
     client_key = bytes(one ^ other for one, other in zip(proof, client_signature, strict=True))
     assert hashlib.sha256(client_key).digest() == stored_key
+
+
+async def test_malformed_credential_does_not_hide_the_others() -> None:
+    session = await MemoryZooKeeper().connect()
+    good = credential(Upsertion("user", SHA_256, 4096, b"salt", b"salted"))
+    for bad in ("", "salt=1", "iterations=many"):
+        await change_config(session, "users/user", lambda _, bad=bad: {"SCRAM-SHA-256": good, "SCRAM-SHA-512": bad})  # type: ignore[misc]
+        assert await credentials_of(session, "user") == {SHA_256: 4096}
 
 
 def upsertion(name: str, mechanism: int = SHA_256, iterations: int = 4096) -> ScramCredentialUpsertion:
