@@ -120,6 +120,7 @@ async def delete_topic(session: ZkSession, name: str, topic_id: bytes = ZERO_UUI
             except NodeExists:
                 return
             except ConnectionLoss:
+                await retry_connection_loss(session.sync)
                 topic, request = await retry_connection_loss(lambda: session.get_many(both))
                 found, written = None if topic is None else topic[1], request is not None
 
