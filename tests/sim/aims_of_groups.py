@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from anabranch import Admin, TopicPartition
+from anabranch.chaos.checkers.invariants import LIVENESS
 from anabranch.clients.consumer.classic_group_membership import ClassicMembership
 from anabranch.clients.group_offsets import commit_request
 from anabranch.protocol.apis.fetch import FetchRequest
@@ -287,3 +288,50 @@ async def fetches_stall(schedule: Any) -> bool:
     cluster.tell(f"a fetch of {reader.identity} goes no further")
     await asyncio.sleep(1)
     return caught and reader.process is process and bool(reader.consumer.assignment())
+
+
+PATIENT: Final = {"request_timeout_ms": 40_000, "rebalance_timeout_ms": 300_000}
+"""The defaults, which are much longer than a session here."""
+HEARD_WITHIN_S: Final = 12.0
+
+
+FROZEN: Final = {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 10.0, "pace_s": 0.2, "spares": 1}
+FORGOTTEN_S: Final = 2.5
+"""After that no lease is left of what the frozen coordinator said: a session lasts 2 s."""
+
+
+@aim("a coordinator of KIP-848 freezes, and its members have the default timeouts", FROZEN, assigning=True)
+@aim("a coordinator freezes, and its members have the default timeouts", FROZEN, resizing=True)
+async def coordinator_freezes(schedule: Any) -> bool:
+    """While it is frozen, each member must find the next one: also one whose join waits for the others."""
+    cluster, rng = schedule.cluster, schedule.rng
+    for reader in schedule.readers:
+        await _restart(schedule, reader, **PATIENT)
+    node = cluster.leader(CONSUMER_OFFSETS_TOPIC, 0)
+    if node <= 0 or not cluster.machines[node].up or not all(one.alive for one in schedule.readers):
+        return False
+    if rng.random() < 0.6:  # then one joins, and waits until the others have heard of that
+        reader = rng.choice(schedule.readers)
+        reader.kill()
+        reader.start()
+        await asyncio.sleep(rng.random() * 0.3)
+    cluster.tell(f"freeze node {node}, which coordinates the group")
+    process, frozen_s = cluster.machines[node].process, cluster.now()
+    cluster.freeze(node)
+
+    def all_heard() -> bool:
+        return all(_lease_of(one) > cluster.now() > frozen_s + FORGOTTEN_S for one in schedule.readers)
+
+    await cluster.until(all_heard, HEARD_WITHIN_S, "each member hears from the next coordinator", rule=LIVENESS)
+    moved = cluster.leader(CONSUMER_OFFSETS_TOPIC, 0) not in (-1, node)
+    if cluster.machines[node].process is process:
+        cluster.thaw(node)
+    for reader in schedule.readers:
+        reader.request_timeout_ms, reader.rebalance_timeout_ms = 2500, 3000
+    return moved
+
+
+def _lease_of(reader: Reader) -> float:
+    """Until when a member knows that it is one."""
+    membership = None if reader.consumer is None else reader.consumer._core.membership
+    return -1.0 if membership is None else membership.lease.until

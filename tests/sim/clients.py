@@ -204,6 +204,7 @@ class Reader(Application):
         self.group = group
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = 2000
+        self.request_timeout_ms = 2500
         self.instance_id: str | None = None
         """The name of a static member, which its successors have, too."""
         self.metadata_max_age_ms = metadata_max_age_ms
@@ -259,7 +260,7 @@ class Reader(Application):
             heartbeat_interval_ms=300,
             max_poll_records=self.rng.choice((1, 7, 500)),
             fetch_max_wait_ms=300,
-            request_timeout_ms=2500,
+            request_timeout_ms=self.request_timeout_ms,
             metadata_max_age_ms=self.metadata_max_age_ms,
             partition_assignment_strategy=self.strategy,
             group_protocol=self.protocol,

@@ -161,5 +161,15 @@ def _checker_of(violation: str) -> str:
 
 
 # In the order of the table.
-for _subject in ("replication", "controller", "groups", "resizes", "transactions", "access", "found", "left_behind"):
+for _subject in (
+    "replication",
+    "controller",
+    "groups",
+    "resizes",
+    "transactions",
+    "access",
+    "found",
+    "left_behind",
+    "silence",
+):
     importlib.import_module(f"tests.sim.planted_{_subject}")

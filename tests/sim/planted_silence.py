@@ -1,0 +1,42 @@
+"""Planted bugs of members behind a coordinator that is silent; see `planted`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.sim.planted import Planter, plant
+
+FROZEN: Final = "a coordinator freezes, and its members have the default timeouts"
+FROZEN_848: Final = "a coordinator of KIP-848 freezes, and its members have the default timeouts"
+
+
+@plant("found: a heartbeat waits for a silent coordinator as long as for any response", aim=FROZEN_848)
+def patient_heartbeats(planter: Planter) -> None:
+    from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+
+    planter.replace(
+        ClassicGroupSession, "patience_ms", property(lambda session: session._network.config.request_timeout_ms)
+    )
+
+
+@plant("found: a silent node is asked for the coordinator before others", aim=FROZEN)
+def silent_node_preferred(planter: Planter) -> None:
+    from anabranch.clients.connection_pool import ConnectionPool
+
+    def preference(pool: Any, node_id: int) -> tuple[bool, bool, float]:
+        _, closed, retry_at = original(pool, node_id)
+        return False, closed, retry_at
+
+    original = planter.replace(ConnectionPool, "preference", preference)
+
+
+@plant("found: a join waits at a node that coordinates no longer", aim=FROZEN)
+def patient_joins(planter: Planter) -> None:
+    import asyncio
+
+    from anabranch.clients.coordinators import Coordinators
+
+    async def never(coordinators: Any, key: str, node_id: int, interval_s: float) -> None:
+        await asyncio.Event().wait()
+
+    planter.replace(Coordinators, "_wait_until_moved", never)
