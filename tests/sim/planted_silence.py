@@ -19,15 +19,14 @@ def patient_heartbeats(planter: Planter) -> None:
     )
 
 
-@plant("found: a silent node is asked for the coordinator before others", aim=FROZEN)
-def silent_node_preferred(planter: Planter) -> None:
-    from anabranch.clients.connection_pool import ConnectionPool
+@plant("found: a frozen node that is asked for the coordinator is waited for", aim=FROZEN)
+def patient_questions(planter: Planter) -> None:
+    from anabranch.clients.network import Network
 
-    def preference(pool: Any, node_id: int) -> tuple[bool, bool, float]:
-        _, closed, retry_at = original(pool, node_id)
-        return False, closed, retry_at
+    async def one_by_one(network: Any, request: Any) -> Any:
+        return await network.call_any(request)
 
-    original = planter.replace(ConnectionPool, "preference", preference)
+    planter.replace(Network, "ask_any", one_by_one)
 
 
 @plant("found: a join waits at a node that coordinates no longer", aim=FROZEN)
