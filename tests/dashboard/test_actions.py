@@ -13,6 +13,7 @@ pytestmark = pytest.mark.browser
 def shown(page: Page, title: str, python: str) -> None:
     """The last action is shown as curl and as Python."""
     page.see(".done strong", title)
+    page.driver.execute_script("document.querySelector('.done pre').focus()")  # else it closes by itself, after 9 s
     page.see(".done .pill", "done")
     assert page.find(".done pre")[0].text.startswith("curl")
 

@@ -67,7 +67,7 @@ class JournalClient:
             self._wait_for_more(following, words)
 
     def _wait_for_more(self, following: Following, words: Mapping[str, Any]) -> None:
-        """Wait for another exchange, or, if some are open, for their ends, of which nothing tells."""
+        """Wait for another exchange. While some are open, wait only briefly: no event reports their ends."""
         timeout_s = OPEN_LOOK_S if following.has_open else LOOK_S
         waited = {**words, "after": following.after, "count": following.known + 1, "timeout": timeout_s}
         try:
