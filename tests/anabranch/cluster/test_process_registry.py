@@ -130,11 +130,12 @@ async def test_launcher_that_is_stopped_is_left_out_with_a_warning(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(module, "ANSWER_S", 0.01)
     path = sockets_directory() / f"{os.getpid()}.door"
-    open_ones: list[asyncio.StreamWriter] = []
-    listening = await asyncio.start_unix_server(lambda reader, writer: open_ones.append(writer), path)
+    accepted = asyncio.Queue[asyncio.StreamWriter]()
+    listening = await asyncio.start_unix_server(lambda reader, writer: accepted.put_nowait(writer), path)
     async with asyncio.timeout(PATIENCE_S):
         assert await launched_clusters() == []
-    assert f"process {os.getpid()} has a cluster, and does not answer" in caplog.text
-    for one in open_ones:
-        one.close()
+        assert f"process {os.getpid()} has a cluster, and does not answer" in caplog.text
+        connection = await accepted.get()  # perhaps after the other side has given up
+    connection.close()
+    await connection.wait_closed()
     listening.close()
