@@ -60,6 +60,7 @@ HOT: Final = (
     "broker/replication/replica_manager",
     "broker/replication/session_fetch_reader",
     "broker/replication/purgatory",
+    "broker/storage/batch_validity",
     "broker/storage/epochs",
     "broker/storage/record_rewriting",
     "broker/storage/replicated_run",
@@ -70,6 +71,7 @@ HOT: Final = (
     "broker/storage/memory_files",
     "broker/storage/producer_state",
     "broker/storage/segment",
+    "broker/storage/segment_indexes",
     "broker/storage/segments",
     "broker/storage/validation",
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -52,6 +53,17 @@ def decode_aborted(content: bytes) -> list[AbortedTransaction]:
             raise ValueError(f"a transaction index of version {version} with {one}")
         found.append(one)
     return found
+
+
+def decode_aborted_within(content: bytes | None, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """Decode the `.txnindex` of a segment with these offsets; None is a missing file. Raises ValueError."""
+    if content is None:
+        raise ValueError("it has no transaction index")
+    aborted = decode_aborted(content)
+    markers = [base_offset - 1, *(one.last_offset for one in aborted), end_offset]
+    if any(earlier >= later for earlier, later in pairwise(markers)):
+        raise ValueError("its transaction index has markers of other offsets")
+    return aborted
 
 
 def aborted_between(

@@ -1,13 +1,53 @@
-"""Verifies batches read from a segment: their checksums, and their offsets, which the checksums do not cover.
+"""Verifies the batches of a segment: by their headers in a scan, and with their checksums before they are served.
 
-Pure. Offsets must grow from batch to batch and stay below the segment's end. Where they decrease, either of two batches
-may be wrong, so both are invalid. A reader that continues at a wrong offset would skip records.
+Offsets must grow from batch to batch and stay in the segment's range; checksums do not cover them. Where the offsets of
+served batches decrease, either of two batches may be wrong, so both are invalid. A reader that continues at a wrong
+offset would skip records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
+from anabranch.broker.storage.files import File
+from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.records.batch import check_crc, iter_batches
+from anabranch.protocol.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    check_crc,
+    iter_batches,
+    read_header,
+)
+
+_SCAN_BYTES: Final = 64 * 1024
+
+
+def valid_headers(file: File, base_offset: int, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield position and header of every batch of a segment file from a position on, up to the first invalid header."""
+    size = file.size_bytes
+    next_offset = base_offset
+    window, window_start = b"", 0
+    while position + HEADER_BYTES <= size:
+        if position + HEADER_BYTES > window_start + len(window) or position < window_start:
+            window, window_start = file.read(position, _SCAN_BYTES), position
+        header = read_header(window, position - window_start)
+        sound = (
+            header.magic == MAGIC
+            and header.batch_length >= HEADER_BYTES - LOG_OVERHEAD_BYTES
+            and position + header.size_bytes <= size
+            and header.last_offset_delta >= 0
+            and header.base_offset >= next_offset
+            and header.last_offset - base_offset <= RELATIVE_OFFSET_MAX
+        )
+        if not sound:
+            return
+        yield position, header
+        next_offset = header.next_offset
+        position += header.size_bytes
 
 
 def valid_prefix(data: bytes, base_offset: int, end_offset: int) -> tuple[int, str]:

@@ -68,11 +68,11 @@ def cleanable_part(one: PartitionLog, high_watermark: int, now_ms: int) -> Clean
             clean_bytes += segment.file.size_bytes
             continue
         too_young = settings.min_compaction_lag_ms > 0 and (
-            segment.max_timestamp_ms > now_ms - settings.min_compaction_lag_ms
+            segment.indexes.max_timestamp_ms > now_ms - settings.min_compaction_lag_ms
         )
         if segment_end > bound or too_young:
             break
-        first_dirty_ms = min(first_dirty_ms, segment.first_timestamp_ms)
+        first_dirty_ms = min(first_dirty_ms, segment.indexes.first_timestamp_ms)
         dirty_bytes += segment.file.size_bytes
         end = segment_end
     overdue = now_ms - first_dirty_ms > settings.max_compaction_lag_ms

@@ -429,7 +429,7 @@ class PartitionLog:
     @property
     def max_timestamp_ms(self) -> int:
         """Return the latest timestamp of the log, -1 if it has none."""
-        return max((segment.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
+        return max((segment.indexes.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the offset up to which `read_committed` consumers read: the start of the oldest open transaction."""

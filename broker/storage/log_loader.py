@@ -225,7 +225,6 @@ class _Loader:
             promised = segment.promised_end(following[0]) if following else base_offset
             for position, header in segment.recover(
                 index_interval_bytes=self._settings.index_interval_bytes,
-                verify=True,
                 limit_offset=following[0] if following else None,
             ):
                 self._epochs.replay(header.partition_leader_epoch, header.base_offset)

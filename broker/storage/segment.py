@@ -1,12 +1,13 @@
-"""One segment of a partition log: a file of batches from a base offset on, and the sparse indexes into it.
+"""One segment of a partition log: a file of batches from a base offset on, with its index files.
 
-Names are Kafka's: `<20-digit base offset>.log`, `.index`, `.timeindex`, and `.txnindex` for aborted transactions. The
-indexes are kept in memory and written when the segment is sealed. `load` opens a sealed segment and checks only its
-end; `recover` scans it, rebuilds the indexes and truncates it at a torn write or a flipped bit.
+Names are Kafka's: `<20-digit base offset>.log`, `.index`, `.timeindex`, and `.txnindex` for aborted transactions.
+`SegmentIndexes` keeps the first two indexes in memory; all are written when the segment is sealed. `load` opens a
+sealed segment and checks only its end; `recover` scans it, rebuilds the indexes and truncates it at a torn write or a
+flipped bit.
 
-Invariants: batches have no gaps between them in the file, and offsets grow; each index entry names an existing batch.
-A segment that was loaded, not scanned, is verified at its first read: batches with a wrong checksum are never served. A
-read ends before such a batch; a read that begins there fails with CORRUPT_MESSAGE.
+Invariants: batches have no gaps between them in the file, and offsets grow. A segment that was loaded, not scanned, is
+verified at its first read: batches with a wrong checksum are never served. A read ends before such a batch; a read that
+begins there fails with CORRUPT_MESSAGE. Source: Kafka's `LogSegment`.
 """
 
 from __future__ import annotations
@@ -14,21 +15,20 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
-from anabranch.broker.storage.aborted_transactions import AbortedTransaction, decode_aborted, encode_aborted
-from anabranch.broker.storage.batch_validity import valid_prefix
+from anabranch.broker.storage.aborted_transactions import AbortedTransaction, decode_aborted_within, encode_aborted
+from anabranch.broker.storage.batch_validity import valid_headers, valid_prefix
 from anabranch.broker.storage.deferred_file import create_or_defer
 from anabranch.broker.storage.files import File, Files
-from anabranch.broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from anabranch.broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.lost_batch_search import contains_batch
+from anabranch.broker.storage.segment_indexes import SegmentIndexes, proven_end
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
-    MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 SUFFIXES: Final = ("index", "timeindex", "txnindex", "log")
 """The files of a segment. The log is renamed last, so it never exists without its indexes."""
 _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
-_SCAN_BYTES: Final = 64 * 1024
 _WALK_BYTES: Final = 8 * 1024
 _BOUNDARIES_REMEMBERED: Final = 16
 _SPAN: Final = struct.Struct(">qi11xi")  # base offset, length and last offset delta
@@ -57,7 +56,6 @@ class Segment:
 
     __slots__ = (
         "_boundaries",
-        "_bytes_since_entry",
         "_damaged",
         "_directory",
         "_files",
@@ -66,13 +64,9 @@ class Segment:
         "base_offset",
         "created_ms",
         "file",
-        "first_timestamp_ms",
         "held_more",
-        "max_timestamp_ms",
-        "max_timestamp_offset",
-        "offset_index",
+        "indexes",
         "replaced",
-        "time_index",
         "verified_bytes",
     )
 
@@ -99,12 +93,7 @@ class Segment:
         return self.file
 
     def _reset(self) -> None:
-        self.offset_index = OffsetIndex(self.base_offset)
-        self.time_index = TimeIndex(self.base_offset)
-        self.first_timestamp_ms = NO_TIMESTAMP
-        self.max_timestamp_ms = NO_TIMESTAMP
-        self.max_timestamp_offset = self.base_offset
-        self._bytes_since_entry = 0
+        self.indexes = SegmentIndexes(self.base_offset)
         # Cache of the last batch boundaries: readers continue where they stopped, and the high watermark is recent.
         self._boundaries: dict[int, int] = {}
         self.verified_bytes = 0
@@ -125,14 +114,15 @@ class Segment:
         filled_bytes = self.file.size_bytes
         if not filled_bytes:
             return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-        if self.first_timestamp_ms != NO_TIMESTAMP and max_timestamp_ms != NO_TIMESTAMP:
-            age_ms = max_timestamp_ms - self.first_timestamp_ms
+        indexes = self.indexes
+        if indexes.first_timestamp_ms != NO_TIMESTAMP and max_timestamp_ms != NO_TIMESTAMP:
+            age_ms = max_timestamp_ms - indexes.first_timestamp_ms
         else:
             age_ms = now_ms - self.created_ms
         return (
             filled_bytes + size_bytes > settings.segment_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-            or self.offset_index.size_bytes >= settings.segment_index_bytes
+            or indexes.offsets.size_bytes >= settings.segment_index_bytes
             or age_ms > settings.roll_ms
         )
 
@@ -146,15 +136,16 @@ class Segment:
         return (
             self.file.size_bytes + size_bytes <= settings.segment_bytes
             and headers[-1].last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and self.offset_index.size_bytes + OFFSET_ENTRY_BYTES * len(headers) <= settings.segment_index_bytes
-            and max_timestamp_ms - self.first_timestamp_ms <= settings.roll_ms
+            and self.indexes.offsets.size_bytes + OFFSET_ENTRY_BYTES * len(headers) <= settings.segment_index_bytes
+            and max_timestamp_ms - self.indexes.first_timestamp_ms <= settings.roll_ms
             and now_ms - self.created_ms <= settings.roll_ms
         )
 
     @property
     def written_ms(self) -> int:
         """Return the latest record timestamp, or the segment's creation time if the records have none."""
-        return self.max_timestamp_ms if self.max_timestamp_ms != NO_TIMESTAMP else self.created_ms
+        latest_ms = self.indexes.max_timestamp_ms
+        return latest_ms if latest_ms != NO_TIMESTAMP else self.created_ms
 
     def append(
         self, *chunks: Buffer, last_offset: int, size_bytes: int, max_timestamp_ms: int, index_interval_bytes: int
@@ -164,7 +155,7 @@ class Segment:
         self.file.append(*chunks)
         if self.verified_bytes == position:
             self.verified_bytes = position + size_bytes
-        self._note(last_offset, position, size_bytes, max_timestamp_ms, index_interval_bytes)
+        self.indexes.add(last_offset, position, size_bytes, max_timestamp_ms, index_interval_bytes)
         self._remember(last_offset + 1, position + size_bytes)
 
     def append_run(self, batches: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> None:
@@ -176,23 +167,9 @@ class Segment:
         for header in headers:
             last_offset = header.base_offset + header.last_offset_delta
             size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
-            self._note(last_offset, position, size_bytes, header.max_timestamp, index_interval_bytes)
+            self.indexes.add(last_offset, position, size_bytes, header.max_timestamp, index_interval_bytes)
             position += size_bytes
             self._remember(last_offset + 1, position)
-
-    def _note(
-        self, last_offset: int, position: int, size_bytes: int, max_timestamp_ms: int, index_interval_bytes: int
-    ) -> None:
-        if max_timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = max_timestamp_ms
-            self.max_timestamp_offset = last_offset
-        if self.first_timestamp_ms == NO_TIMESTAMP:
-            self.first_timestamp_ms = max_timestamp_ms
-        if self._bytes_since_entry > index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size_bytes
 
     def _remember(self, offset: int, position: int) -> None:
         boundaries = self._boundaries
@@ -209,7 +186,7 @@ class Segment:
         position = self._boundaries.get(offset)
         if position is not None:
             return position
-        return self._walk(self.offset_index.position_before(offset), offset)
+        return self._walk(self.indexes.offsets.position_before(offset), offset)
 
     def _walk(self, position: int, offset: int) -> int:
         indexed = position
@@ -269,7 +246,7 @@ class Segment:
 
     def _whole_batches(self, data: bytes, start: int, max_bytes: int) -> int:
         """Return the number of bytes of `data`, read from `start`, that are whole batches."""
-        inside = max(0, self.offset_index.batch_start_before(start + max_bytes) - start)
+        inside = max(0, self.indexes.offsets.batch_start_before(start + max_bytes) - start)
         next_offset, last = -1, len(data) - _SPAN.size
         while inside <= last:
             base_offset, length, last_delta = _SPAN.unpack_from(data, inside)
@@ -287,27 +264,8 @@ class Segment:
         return inside
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield position and header of every batch, up to the first invalid header."""
-        size = self.file.size_bytes
-        next_offset = self.base_offset
-        window, window_start = b"", 0
-        while position + HEADER_BYTES <= size:
-            if position + HEADER_BYTES > window_start + len(window) or position < window_start:
-                window, window_start = self.file.read(position, _SCAN_BYTES), position
-            header = read_header(window, position - window_start)
-            sound = (
-                header.magic == MAGIC
-                and header.batch_length >= HEADER_BYTES - LOG_OVERHEAD_BYTES
-                and position + header.size_bytes <= size
-                and header.last_offset_delta >= 0
-                and header.base_offset >= next_offset
-                and header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            )
-            if not sound:
-                return
-            yield position, header
-            next_offset = header.next_offset
-            position += header.size_bytes
+        """Return an iterator over position and header of every batch, up to the first invalid header."""
+        return valid_headers(self.file, self.base_offset, position)
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         """Return the bytes of one batch."""
@@ -322,101 +280,72 @@ class Segment:
         are parsed: this detects a lost end, while other damage is detected by reads.
         """
         self._reset()
-        contents = [self._files.read_file(self._path(suffix)) for suffix in ("index", "timeindex")]
-        if contents[0] is None or contents[1] is None:
-            return None
         try:
-            self.offset_index = OffsetIndex.from_bytes(self.base_offset, contents[0])
-            self.time_index = TimeIndex.from_bytes(self.base_offset, contents[1])
+            self.indexes = SegmentIndexes.decode(self.base_offset, self._read("index"), self._read("timeindex"))
         except ValueError:
             return None
         size_bytes = self.file.size_bytes
-        start = position = self.offset_index.last_position
+        start = position = self.indexes.offsets.last_position
         next_offset = self.base_offset
         for batch_position, header in self.headers(start):
             position = batch_position + header.size_bytes
             next_offset = header.next_offset
         if position != size_bytes or (size_bytes and next_offset == self.base_offset):
             return None
-        if max(self.offset_index.end, self.time_index.end) > max(self.base_offset, next_offset):
+        if self.indexes.end > max(self.base_offset, next_offset):
             return None
-        self.max_timestamp_ms, self.max_timestamp_offset = self.time_index.last
-        self._bytes_since_entry = size_bytes - start
+        self.indexes.bytes_since_entry = size_bytes - start
         self._sealed_bytes = size_bytes
         first = self.file.read(0, HEADER_BYTES)
-        self.first_timestamp_ms = read_header(first).max_timestamp if first else NO_TIMESTAMP
+        self.indexes.first_timestamp_ms = read_header(first).max_timestamp if first else NO_TIMESTAMP
         return next_offset
 
     def promised_end(self, limit: int) -> int:
-        """Return the end offset that the indexes prove for the sealed segment; its base offset if they prove none.
-
-        An index that ends beyond `limit`, the base of the next segment, is itself damaged and is ignored.
-        """
-        ends = [self.base_offset]
-        kinds: tuple[tuple[str, type[OffsetIndex] | type[TimeIndex]], ...] = (
-            ("index", OffsetIndex),
-            ("timeindex", TimeIndex),
-        )
-        for suffix, kind in kinds:
-            try:
-                ends.append(kind.from_bytes(self.base_offset, self._files.read_file(self._path(suffix)) or b"").end)
-            except ValueError:
-                continue
-        return max(end for end in ends if end <= limit)
+        """Return the end offset that the index files prove for the sealed segment; at most `limit`, the next base."""
+        return proven_end(self.base_offset, self._read("index"), self._read("timeindex"), limit)
 
     def load_aborted(self, end_offset: int) -> list[AbortedTransaction]:
         """Read the aborted transactions that ended in this segment, as `seal` wrote them. Raises ValueError."""
-        content = self._files.read_file(self._path("txnindex"))
-        if content is None:
-            raise ValueError("it has no transaction index")
-        aborted = decode_aborted(content)
-        markers = [self.base_offset - 1, *(one.last_offset for one in aborted), end_offset]
-        if any(earlier >= later for earlier, later in pairwise(markers)):
-            raise ValueError("its transaction index has markers of other offsets")
-        return aborted
+        return decode_aborted_within(self._read("txnindex"), self.base_offset, end_offset)
 
     def recover(
-        self, *, index_interval_bytes: int, verify: bool, limit_offset: int | None = None
+        self, *, index_interval_bytes: int, limit_offset: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Rebuild the indexes, truncate the file at the first invalid batch, and yield the batches before it.
 
-        `verify` also compares checksums. `limit_offset` is the base of the next segment: batches from there on were
-        truncated before that segment began, and a power failure restored them. The file is truncated at the end of the
-        iteration.
+        `limit_offset` is the base of the next segment: batches from there on were truncated before that segment began,
+        and a power failure restored them. The file is truncated at the end of the iteration.
         """
         self._reset()
         end = 0
         for position, header in self.headers():
             if limit_offset is not None and header.base_offset >= limit_offset:
                 break
-            if verify and not check_crc(self.read_batch(position, header), 0, header):
+            if not check_crc(self.read_batch(position, header), 0, header):
                 self.held_more = True
                 break
-            self._note(header.last_offset, position, header.size_bytes, header.max_timestamp, index_interval_bytes)
+            self.indexes.add(
+                header.last_offset, position, header.size_bytes, header.max_timestamp, index_interval_bytes
+            )
             end = position + header.size_bytes
             yield position, header
         else:
             self.held_more = contains_batch(self.file, end)
         self.file.truncate(end)
-        self.verified_bytes = end if verify else 0
+        self.verified_bytes = end
 
     def truncate(self, position: int, offset: int) -> None:
         """Remove all batches from a position on; `offset` is the offset of the first one."""
         self.file.truncate(position)
         self._sealed_bytes = -1
-        self.offset_index.truncate(position)
-        self.time_index.truncate(offset)
         self._boundaries.clear()
         self.verified_bytes = min(self.verified_bytes, position)
         if not position:
             self._reset()
             return
-        start = self.offset_index.last_position
-        self.max_timestamp_ms, self.max_timestamp_offset = self.time_index.last
-        for _, header in self.headers(start):
-            if header.max_timestamp > self.max_timestamp_ms:
-                self.max_timestamp_ms, self.max_timestamp_offset = header.max_timestamp, header.last_offset
-        self._bytes_since_entry = position - start
+        self.indexes.truncate(position, offset)
+        for _, header in self.headers(self.indexes.offsets.last_position):
+            self.indexes.add_timestamp(header.max_timestamp, header.last_offset)
 
     def seal(self, aborted: Sequence[AbortedTransaction] = (), *, flushed: bool = False) -> tuple[str, ...]:
         """Write the indexes after the last append, and return their paths.
@@ -424,11 +353,12 @@ class Segment:
         `aborted`: the aborted transactions that ended in this segment. Without `flushed`, the caller flushes the
         indexes before the recovery point moves past this segment, because `load` then trusts them.
         """
+        indexes = self.indexes
         if self.file.size_bytes:
-            self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
+            indexes.times.append(indexes.max_timestamp_ms, indexes.max_timestamp_offset)
         contents = {
-            self._path("index"): self.offset_index.to_bytes(),
-            self._path("timeindex"): self.time_index.to_bytes(),
+            self._path("index"): indexes.offsets.to_bytes(),
+            self._path("timeindex"): indexes.times.to_bytes(),
             # Written even if it is empty, to tell an empty index from a lost one.
             self._path("txnindex"): encode_aborted(aborted),
         }
@@ -455,7 +385,7 @@ class Segment:
     def finish_replacement(self) -> None:
         """Delete the segments that this one replaces, and take their name. Raises OSError; then it may be repeated."""
         if self.replaced is not None:
-            self._delete_replaced(self.replaced)
+            self._delete_replaced()
             self.rename("")
             self.replaced = None
 
@@ -465,16 +395,18 @@ class Segment:
 
     def delete(self) -> None:
         """Delete the segment's files, the log first: the loader deletes indexes without a log."""
-        self._delete_replaced(self.replaced or [])
+        self._delete_replaced()
         self.close()
         for suffix in reversed(SUFFIXES):
             self._files.remove(self._path(suffix))
 
-    @staticmethod
-    def _delete_replaced(segments: list[Segment]) -> None:
-        while segments:
-            segments[-1].delete()
-            segments.pop()
+    def _delete_replaced(self) -> None:
+        while self.replaced:
+            self.replaced[-1].delete()
+            self.replaced.pop()
 
     def _path(self, suffix: str) -> str:
         return segment_path(self._directory, self.base_offset, suffix, self._stage)
+
+    def _read(self, suffix: str) -> bytes | None:
+        return self._files.read_file(self._path(suffix))

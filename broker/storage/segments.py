@@ -182,9 +182,9 @@ class Segments:
     def batches_with(self, timestamp_ms: int, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield the batches that may hold a record at or after a timestamp and an offset, oldest first."""
         for segment in self._segments:
-            if segment.max_timestamp_ms < timestamp_ms:
+            if segment.indexes.max_timestamp_ms < timestamp_ms:
                 continue
-            start = segment.position_of(segment.time_index.offset_before(timestamp_ms))
+            start = segment.position_of(segment.indexes.times.offset_before(timestamp_ms))
             for position, header in segment.headers(start):
                 if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
                     continue

@@ -9,6 +9,7 @@ from anabranch.broker.storage.aborted_transactions import (
     CleanedTransactions,
     aborted_between,
     decode_aborted,
+    decode_aborted_within,
     encode_aborted,
     offset_behind,
 )
@@ -37,6 +38,16 @@ def test_encoded_bytes_equal_kafkas() -> None:
 def test_damaged_transaction_index_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="transaction index"):
         decode_aborted(content)
+
+
+def test_transaction_index_of_other_offsets_is_refused() -> None:
+    content = encode_aborted(ABORTED)
+    assert decode_aborted_within(content, 14, 21) == ABORTED
+    for other, base_offset, end_offset in ((content, 15, 21), (content, 14, 20), (content + content, 14, 21)):
+        with pytest.raises(ValueError, match="markers of other offsets"):
+            decode_aborted_within(other, base_offset, end_offset)
+    with pytest.raises(ValueError, match="no transaction index"):
+        decode_aborted_within(None, 14, 21)
 
 
 def test_batches_of_an_aborted_transaction_are_discarded() -> None:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from anabranch.broker.storage.batch_validity import valid_prefix
+from anabranch.broker.storage.batch_validity import valid_headers, valid_prefix
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
@@ -88,3 +88,27 @@ def test_valid_prefix_ends_before_the_first_invalid_batch() -> None:
     assert valid_prefix(one + three + two, 5, 21) == (len(one), "offset 7 instead of 21")
     assert valid_prefix(one + two[:-1] + b"?", 5, 21) == (len(one), "the checksum of the batch at 7 is wrong")
     assert valid_prefix(b"", 5, 5) == (0, "")
+
+
+def test_valid_headers_end_before_the_first_invalid_header() -> None:
+    """By the header alone; the window of a scan ends inside of some batches."""
+    whole = [batch(1, at=(5 + number, 1), value=bytes(300)) for number in range(400)]
+    ends = [sum(map(len, whole[: number + 1])) for number in range(400)]
+    other_magic, next_one = bytearray(whole[-1]), batch(1, at=(405, 1))
+    other_magic[16] = 1
+    for behind, found in (
+        (b"", 0),
+        (next_one, 1),
+        (next_one[:-1], 0),
+        (next_one[:60], 0),
+        (bytes(other_magic), 0),
+        (batch(1, at=(404, 1)), 0),
+        (batch(1, at=(5 + 2**31, 1)), 0),
+        (batch(1, at=(4 + 2**31, 1)), 1),
+    ):
+        file = MemoryFiles().open("segment")
+        file.append(*whole, behind)
+        for start in (0, 1, 399):
+            headers = list(valid_headers(file, 5, ends[start] - len(whole[start])))
+            assert [header.base_offset for _, header in headers][: 400 - start] == list(range(5 + start, 405))
+            assert len(headers) == 400 - start + found

@@ -53,8 +53,8 @@ def state(log: PartitionLog) -> tuple[object, ...]:
         sorted(producers),
         log.producers.aborted,
         log.last_stable_offset(log.log_end_offset),
-        [(segment.max_timestamp_ms, segment.first_timestamp_ms) for segment in log.segments],
-        [segment.offset_index.to_bytes() for segment in log.segments],
+        [(segment.indexes.max_timestamp_ms, segment.indexes.first_timestamp_ms) for segment in log.segments],
+        [segment.indexes.offsets.to_bytes() for segment in log.segments],
         everything(log),
     )
 

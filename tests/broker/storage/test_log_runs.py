@@ -122,9 +122,13 @@ def state_of(log: PartitionLog, files: FaultyFiles) -> Iterator[tuple[str, Any]]
     for one in log.producers.entries:
         yield "producer", {name: getattr(one, name) for name in attributes_of(one)}
     for segment in log.segments:
-        yield "indexes", (segment.offset_index.to_bytes(), segment.time_index.to_bytes())
-        names = attributes_of(segment) - {"_files", "file", "offset_index", "time_index"}
-        yield "segment", {name: getattr(segment, name) for name in names}
+        indexes = segment.indexes
+        yield "index files", (indexes.offsets.to_bytes(), indexes.times.to_bytes())
+        yield "indexes", {name: getattr(indexes, name) for name in attributes_of(indexes) - {"offsets", "times"}}
+        yield (
+            "segment",
+            {name: getattr(segment, name) for name in attributes_of(segment) - {"_files", "file", "indexes"}},
+        )
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["seldom", "size", "index", "age", "flush"])

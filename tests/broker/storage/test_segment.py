@@ -51,11 +51,6 @@ def test_position_of_every_offset_is_found(files: Files, gap: int) -> None:
             assert segment.position_of(offset) == expected
 
 
-def test_offset_index_is_sparse(files: Files) -> None:
-    segment = filled(files)
-    assert BATCHES / 5 < len(segment.offset_index) < BATCHES / 2
-
-
 def test_reads_return_whole_batches_below_the_limit(files: Files) -> None:
     segment = filled(files)
     batches = layout(segment)
@@ -92,13 +87,14 @@ def test_sequential_read_needs_no_walk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recovery_rebuilds_the_indexes(files: Files) -> None:
     segment = filled(files)
     again = Segment(files, "t-0", 1000, NOW_MS)
-    headers = [header for _, header in again.recover(index_interval_bytes=INTERVAL, verify=True)]
+    headers = [header for _, header in again.recover(index_interval_bytes=INTERVAL)]
     assert len(headers) == BATCHES
     assert again.file.size_bytes == segment.file.size_bytes
-    for one, other in ((segment.offset_index, again.offset_index), (segment.time_index, again.time_index)):
-        assert one.to_bytes() == other.to_bytes()
-    assert (again.first_timestamp_ms, again.max_timestamp_ms) == (segment.first_timestamp_ms, segment.max_timestamp_ms)
-    assert again.max_timestamp_offset == segment.max_timestamp_offset
+    assert again.indexes.offsets.to_bytes() == segment.indexes.offsets.to_bytes()
+    assert again.indexes.times.to_bytes() == segment.indexes.times.to_bytes()
+    assert again.indexes.first_timestamp_ms == segment.indexes.first_timestamp_ms
+    assert again.indexes.max_timestamp_ms == segment.indexes.max_timestamp_ms
+    assert again.indexes.max_timestamp_offset == segment.indexes.max_timestamp_offset
 
 
 def test_non_increasing_offsets_are_truncated(files: Files) -> None:
@@ -106,7 +102,7 @@ def test_non_increasing_offsets_are_truncated(files: Files) -> None:
     whole = segment.file.size_bytes
     segment.file.append(batch(1, at=(segment.base_offset + 5, 1)))
     again = Segment(files, "t-0", 1000, NOW_MS)
-    assert len(list(again.recover(index_interval_bytes=INTERVAL, verify=True))) == BATCHES
+    assert len(list(again.recover(index_interval_bytes=INTERVAL))) == BATCHES
     assert again.file.size_bytes == whole
 
 
@@ -114,10 +110,10 @@ def test_seal_writes_the_indexes(files: Files) -> None:
     segment = filled(files)
     segment.seal()
     assert files.names("t-0") == [f"{1000:020d}.{suffix}" for suffix in ("index", "log", "timeindex", "txnindex")]
-    assert files.read_file(segment_path("t-0", 1000, "index")) == segment.offset_index.to_bytes()
+    assert files.read_file(segment_path("t-0", 1000, "index")) == segment.indexes.offsets.to_bytes()
     times = files.read_file(segment_path("t-0", 1000, "timeindex"))
     assert times is not None
-    assert int.from_bytes(times[-12:-4]) == segment.max_timestamp_ms, "the last entry covers the whole segment"
+    assert int.from_bytes(times[-12:-4]) == segment.indexes.max_timestamp_ms, "the last entry covers the whole segment"
     segment.delete()
     assert files.names("t-0") == []
 
@@ -136,7 +132,7 @@ def test_segment_is_full_by_size_or_age() -> None:
     assert segment.is_full(2000, 101, NOW_MS, room, NOW_MS)
     assert not segment.is_full(1000 + 2**31 - 1, 100, NOW_MS, room, NOW_MS)
     assert segment.is_full(1000 + 2**31, 100, NOW_MS, room, NOW_MS)
-    index_bytes = 8 * len(segment.offset_index)
+    index_bytes = 8 * len(segment.indexes.offsets)
     assert not segment.is_full(
         2000, 100, NOW_MS, dataclasses.replace(room, segment_index_bytes=index_bytes + 1), NOW_MS
     )
@@ -151,7 +147,7 @@ def test_damaged_index_that_names_a_later_batch_skips_none(files: Files) -> None
     """With a lower offset in an entry, readers would continue behind the batches before its position."""
     segment = filled(files)
     batches = layout(segment)
-    index = segment.offset_index
+    index = segment.indexes.offsets
     index._relative_offsets[5] = index._relative_offsets[4] + 1
     segment._boundaries.clear()
     for position, first, last in batches:
