@@ -7,7 +7,7 @@ abandoned and its unfinished copy deleted.
 
 A crash is safe at every point. The copy is written as `.cleaned` and flushed, then renamed to `.swap`, the log file
 last. From then on it replaces the originals, and after a crash `log_loader.finish_compaction` completes the swap. The
-active segment is never compacted. Source: Kafka's `LogCleaner`, `LogCleanerManager`.
+active segment is never compacted. `log_cleaner` chooses the log. Source: Kafka's `Cleaner`.
 """
 
 from __future__ import annotations

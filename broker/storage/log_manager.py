@@ -1,4 +1,4 @@
-"""The logs of a broker: opens, checkpoints, flushes, compacts, deletes and moves them.
+"""The logs of a broker: opens, checkpoints, flushes, deletes and moves them; `LogCleaner` compacts them.
 
 A log is opened, and recovered after an unclean shutdown, when the controller first names the partition. A broker with
 thousands of logs therefore starts fast. A log stores its topic id, so the log of a deleted topic of the same name is
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch.broker.storage.cleaner import Cleaning, cleanable_part, is_worth_cleaning
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_cleaner import LogCleaner
 from anabranch.broker.storage.log_directory import Key, LogDirectory, name_of, newest_segment
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -52,15 +52,12 @@ class LogManager:
         self._homes: dict[Key, LogDirectory] = {}
         self._futures: dict[Key, tuple[LogDirectory, PartitionLog]] = {}
         self._preferred: dict[Key, LogDirectory] = {}
-        self._cleaning: Cleaning | None = None
-        self._uncleanable: set[PartitionLog] = set()
-        self._cleaned_later: set[PartitionLog] = set()
+        self._cleaner = LogCleaner(clock_ms)
         self._flushed_later: set[PartitionLog] = set()
         self._unsaved: dict[Key, None] = {}
         """Partitions whose offsets may differ from the checkpoints."""
         self._unflushed: dict[Key, None] = {}
         """Partitions that may have unflushed sealed segments."""
-        self._compacted: dict[Key, None] = {}
 
     def load_checkpoints(self) -> None:
         """Read the checkpoints, and remove deleted logs."""
@@ -139,8 +136,9 @@ class LogManager:
         self.drop_future(topic, index)
         home = self.home(key)
         opened = self._logs.pop(key, None)
-        for known in (self._homes, self._preferred, self._unsaved, self._unflushed, self._compacted):
+        for known in (self._homes, self._preferred, self._unsaved, self._unflushed):
             known.pop(key, None)
+        self._cleaner.remove(key)
         home.forget(key)
         if opened is not None:
             self._let_go(opened)
@@ -153,21 +151,15 @@ class LogManager:
 
     def _keep(self, key: Key, opened: PartitionLog, home: LogDirectory) -> None:
         self._logs[key], self._homes[key] = opened, home
-        self._note_policy(key, opened)
+        self._cleaner.add(key, opened, home)
         opened.touched = partial(self._mark_unsaved, key)
         opened.touched()
 
     def _mark_unsaved(self, key: Key) -> None:
         self._unsaved[key] = self._unflushed[key] = None
 
-    def _note_policy(self, key: Key, opened: PartitionLog) -> None:
-        if opened.settings.compacts:
-            self._compacted[key] = None
-        else:
-            self._compacted.pop(key, None)
-
     def _let_go(self, opened: PartitionLog) -> None:
-        self._stop_cleaning(opened)
+        self._cleaner.abort(opened)
         opened.durability.on_cut = None
         opened.segments.close()
 
@@ -196,7 +188,7 @@ class LogManager:
         """Create an empty future log in another directory; compaction of the log stops during the move."""
         key, directory = (topic, index), self.directory(path)
         current = self._logs[key]
-        self._stop_cleaning(current)
+        self._cleaner.abort(current)
         self.drop_future(topic, index)  # a copy that could not be opened
         topic_id = self._homes[key].topic_id(name_of(key))
         directory.log_count += 1
@@ -283,10 +275,11 @@ class LogManager:
 
     def config_changed(self, topic: str, index: int) -> None:
         """Apply the topic's current configuration to an open log."""
-        opened = self._logs.get((topic, index))
+        key = (topic, index)
+        opened = self._logs.get(key)
         if opened is not None:
             opened.settings = self._log_settings(topic)
-            self._note_policy((topic, index), opened)
+            self._cleaner.add(key, opened, self._homes[key])
 
     def adopt(self, settings: BrokerSettings) -> None:
         """Apply new broker settings to every open log."""
@@ -336,78 +329,13 @@ class LogManager:
         return False
 
     def clean_step(self, high_watermark: Callable[[Key], int]) -> bool:
-        """Run one step of compaction on the dirtiest log; return whether another step may follow immediately.
-
-        A log that fails with OSError is retried after all others.
-        """
-        cleaning = self._cleaning
-        if cleaning is None:
-            return self._begin_cleaning(high_watermark)
-        try:
-            if not cleaning.step():
-                self._cleaning = None
-                cleaning.log.touched()
-        except KafkaError as damage:
-            log.error("%s: no more compaction until a restart: %s", cleaning.log.directory, damage)
-            self._uncleanable.add(cleaning.log)
-            self._cleaning = None
-        except OSError as reason:
-            log.warning("%s: cannot compact yet: %s", cleaning.log.directory, reason)
-            self._cleaned_later.add(cleaning.log)
-            self._cleaning = None
-        return True
-
-    def _begin_cleaning(self, high_watermark: Callable[[Key], int]) -> bool:
-        """Begin with the dirtiest log when all of its sealed segments are flushed; return whether there is one.
-
-        Compaction removes a record because there is a later one: a power failure must not take the later one, too.
-        And only below a recovery point on the disk may the next start find gaps.
-        """
-        found = self._next_cleaning(high_watermark)
-        if found is None:
-            self._cleaned_later.clear()
-            return False
-        key, cleaning = found
-        opened, home = cleaning.log, self._homes[key]
-        try:
-            if opened.durability.has_sealed_unflushed:
-                opened.durability.flush_sealed()
-                return True
-            home.recovery_points.put(key, opened.recovery_point)
-            home.recovery_points.write()
-        except (KafkaError, OSError) as reason:
-            log.warning("%s: cannot compact yet: %s", opened.directory, reason)
-            self._cleaned_later.add(opened)
-            opened.changed()
-            return True
-        self._cleaning = cleaning
-        return True
-
-    def _next_cleaning(self, high_watermark: Callable[[Key], int]) -> tuple[Key, Cleaning] | None:
-        now_ms = self._clock_ms()
-        left_out = self._uncleanable | self._cleaned_later
-        dirty = []
-        for key in self._compacted:
-            opened = self._logs[key]
-            if opened in left_out or key in self._futures:
-                continue
-            dirt = cleanable_part(opened, high_watermark(key), now_ms)
-            if is_worth_cleaning(opened, dirt):
-                dirty.append((dirt.ratio, dirt, opened, key))
-        if not dirty:
-            return None
-        _, dirt, opened, key = max(dirty, key=lambda one: one[0])
-        return key, Cleaning(self._homes[key].files, opened, dirt, now_ms)
-
-    def _stop_cleaning(self, opened: PartitionLog | None = None) -> None:
-        if self._cleaning is not None and opened in (None, self._cleaning.log):
-            self._cleaning.abandon()
-            self._cleaning = None
+        """Run one step of compaction; return whether another step may follow immediately."""
+        return self._cleaner.step(high_watermark, self._futures)
 
     def close(self) -> None:
         """Close every log; mark directories without errors as clean, so that the next start needs no scan."""
         unclean: set[LogDirectory] = set()
-        self._stop_cleaning()
+        self._cleaner.close()
         for directory, _, opened, _ in self.open_logs():
             try:
                 opened.close()
@@ -421,7 +349,7 @@ class LogManager:
                     directory.mark_clean()
             except OSError as reason:
                 log.error("cannot write the checkpoints: %s", reason)
-        for known in (self._logs, self._homes, self._futures, self._unsaved, self._unflushed, self._compacted):
+        for known in (self._logs, self._homes, self._futures, self._unsaved, self._unflushed):
             known.clear()
 
     def _log_settings(self, topic: str) -> LogSettings:

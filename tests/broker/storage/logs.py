@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import AppendInfo, LogSettings, PartitionLog
+from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import BatchHeader, iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
 from tests.broker.storage.batches import NOW_MS, batch
 
+TOPIC_ID = bytes(range(16))
 SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=200)
 
 
@@ -38,3 +44,20 @@ def code_of(action: object, *arguments: object, **options: object) -> ErrorCode:
     with pytest.raises(KafkaError) as refusal:
         action(*arguments, **options)  # type: ignore[operator]
     return refusal.value.code
+
+
+def manager(files: Files, config: TopicConfig | None = None, clock_ms: Callable[[], int] = lambda: 0) -> LogManager:
+    logs = LogManager(files, BrokerSettings(), lambda _: config or TopicConfig(), clock_ms)
+    logs.load_checkpoints()
+    return logs
+
+
+def one_record() -> bytes:
+    builder = BatchBuilder()
+    builder.append(b"k", b"v", timestamp_ms=1)
+    return builder.build()
+
+
+def fill(log: PartitionLog, count: int) -> None:
+    for _ in range(count):
+        log.append_as_leader(one_record(), leader_epoch=0, now_ms=1)
