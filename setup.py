@@ -67,6 +67,7 @@ HOT: Final = (
     "broker/storage/index",
     "broker/storage/inspection",
     "broker/storage/log",
+    "broker/storage/log_append",
     "broker/storage/log_manager",
     "broker/storage/memory_files",
     "broker/storage/producer_state",

@@ -23,6 +23,7 @@ from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.inspection import InspectedRecords
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.records.batch import iter_batches, read_header
@@ -106,7 +107,7 @@ def log_table(batch: bytes, directory: Path) -> list[Figure]:
         looked_at = InspectedRecords(read_header(batch).max_timestamp)  # measured by `inspection`
         append_us = each_us(
             BATCHES,
-            lambda log=log, found=looked_at: log.append_as_leader(batch, leader_epoch=1, now_ms=1, found=found),  # type: ignore[misc]
+            lambda log=log, found=looked_at: append_as_leader(log, batch, leader_epoch=1, now_ms=1, found=found),  # type: ignore[misc]
         )
         read_us = each_us(BATCHES, sequential_read(log, len(batch)))
         added_us = append_us - floor_us
@@ -180,7 +181,7 @@ def opening_table(batch: bytes, directory: Path) -> list[Figure]:
     settings = LogSettings(segment_bytes=16 << 20, cleanup_policy="compact")
     log = PartitionLog.open(files, "t-0", settings, 0)
     while log.size_bytes < LOG_BYTES:
-        log.append_as_leader(batch, leader_epoch=1, now_ms=1)
+        append_as_leader(log, batch, leader_epoch=1, now_ms=1)
     log.close()
     bases = [segment.base_offset for segment in log.segments]
     rows, took_ms = [], {}

@@ -22,6 +22,7 @@ from typing import Any, Final
 from anabranch.broker.authorization.peer import Peer
 from anabranch.broker.network.connection import BrokerConnection
 from anabranch.broker.node.app import Node
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.clients.admin import Admin
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.in_process import Cluster
@@ -167,7 +168,7 @@ class Path:
         if isinstance(self.message, ProduceRequest):
             records = self.message.topic_data[0].partition_data[0].records
             epoch, now_ms = partition.leader_epoch, self.node.services.clock_ms()
-            return each_us(lambda: log.append_as_leader(records, leader_epoch=epoch, now_ms=now_ms), count)
+            return each_us(lambda: append_as_leader(log, records, leader_epoch=epoch, now_ms=now_ms), count)
         fetch = self.message.topics[0].partitions[0]
         limit = partition.high_watermark
         return each_us(lambda: log.read(fetch.fetch_offset, fetch.partition_max_bytes, limit_offset=limit), count)

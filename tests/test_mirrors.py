@@ -85,7 +85,11 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/storage/test_log.py": (
         "parts that only a log uses",
-        "broker/storage/: record_rewriting log_directory memory_files os_files segments",
+        "broker/storage/: log_directory memory_files os_files segments",
+    ),
+    "broker/storage/test_log_append.py": (
+        "how a batch is changed before it is stored",
+        "broker/storage/: record_rewriting",
     ),
     "controller/test_machine.py": (
         "parts of the controller's state machine: most events pass through all of them",

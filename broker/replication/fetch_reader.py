@@ -185,7 +185,7 @@ class FetchReader:
         if self.committed:
             aborted = [
                 AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-                for one in log.aborted_in(records, offset)
+                for one in log.producers.aborted_in(records, offset)
             ]
         return new_partition_response(
             partition_index=requested.partition,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication.follower_session import SessionEntry
 from anabranch.broker.replication.partition import Partition, Role
+from anabranch.broker.storage.log_append import append_as_follower
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _apply(entry: SessionEntry, row: PartitionData) -> Outcome:
         truncate(partition, row.diverging_epoch)
         return Outcome.GO_ON
     if row.records:
-        partition.log.append_as_follower(row.records)
+        append_as_follower(partition.log, row.records)
     if row.log_start_offset > partition.log.log_start_offset:
         partition.log.increment_log_start_offset(min(row.log_start_offset, partition.log.log_end_offset))
     partition.follow_high_watermark(row.high_watermark)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from anabranch.broker.storage.log_append import append_as_follower
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def copy_piece(current: PartitionLog, future: PartitionLog) -> bool:
         future.increment_log_start_offset(current.log_start_offset)
     records = current.read(future.log_end_offset, STEP_BYTES)
     if len(records):
-        future.append_as_follower(records)
+        append_as_follower(future, records)
     if future.log_end_offset < current.log_end_offset and not len(records):
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: nothing at {future.log_end_offset}")
     return future.log_end_offset == current.log_end_offset

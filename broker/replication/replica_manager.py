@@ -29,6 +29,7 @@ from anabranch.broker.replication.record_validator import RecordValidator
 from anabranch.broker.replication.replica_maintenance import ReplicaMaintenance
 from anabranch.broker.replication.topics_with_generations import TopicsWithGenerations
 from anabranch.broker.replication.transaction_verification import TransactionVerifier
+from anabranch.broker.storage.log_append import AppendInfo, append_as_leader, find_duplicate
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.legacy_producers import KeyPlacementCheck
     from anabranch.broker.storage.files import Files
     from anabranch.broker.storage.inspection import InspectedRecords
-    from anabranch.broker.storage.log import AppendInfo
     from anabranch.broker.storage.producer_state import Verification
     from anabranch.broker.storage.validation import Origin
     from anabranch.broker.tasks.supervised_task import OnFailure
@@ -208,12 +208,13 @@ class ReplicaManager:
             partition.check_leader()
         if acks == ALL_REPLICAS:
             partition.check_min_isr()
-        duplicate = partition.log.find_duplicate(records)
+        duplicate = find_duplicate(partition.log, records)
         if duplicate is not None:
             return duplicate
         if generation is not None:
             self.check_generation(partition, generation, fit)
-        info = partition.log.append_as_leader(
+        info = append_as_leader(
+            partition.log,
             records,
             leader_epoch=partition.leader_epoch,
             now_ms=self.clock_ms(),

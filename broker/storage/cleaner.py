@@ -156,7 +156,7 @@ class Cleaning:
         keeper = BatchFilter(
             offsets.newest,
             offsets.end,
-            CleanedTransactions(one.aborted_transactions(0, dirt.end)),
+            CleanedTransactions(one.producers.aborted_transactions(0, dirt.end)),
             last_of_producers(one.producers),
             self._now_ms,
             one.settings.delete_retention_ms,
@@ -175,7 +175,7 @@ class Cleaning:
     def _fill(self, offsets: OffsetMap) -> Generator[None, None, None]:
         """Read the dirty part into the map until it is full."""
         one, dirt = self.log, self._dirt
-        transactions = CleanedTransactions(one.aborted_transactions(dirt.start, dirt.end))
+        transactions = CleanedTransactions(one.producers.aborted_transactions(dirt.start, dirt.end))
         spans = list(zip(one.segments, one.segments.ends(one.log_end_offset), strict=True))  # appends add to them
         for segment, end in spans:
             if end <= dirt.start or segment.base_offset >= dirt.end:

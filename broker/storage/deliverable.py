@@ -29,7 +29,7 @@ def deliverable_end(log: PartitionLog, cut: int) -> int:
         header = read_header(data)
         aborted = header.is_transactional and any(
             one.producer_id == header.producer_id and one.first_offset <= header.base_offset
-            for one in log.aborted_transactions(header.base_offset, header.next_offset)
+            for one in log.producers.aborted_transactions(header.base_offset, header.next_offset)
         )
         if not header.is_control and not aborted and header.record_count:
             whole = header.record_count > header.last_offset_delta

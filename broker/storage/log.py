@@ -1,64 +1,35 @@
-"""The log of one partition: append, read, roll, truncate, retain, flush.
+"""The log of one partition: write, read, roll, truncate, retain, flush.
 
-Batches are stored and served as the bytes that arrived. A leader's append checks one batch (`validation`,
-`producer_state`) and replaces its first 16 bytes: base offset, length and leader epoch. Records from a client are
-parsed, records from a leader are trusted. Everything is synchronous and ends in the page cache.
+Batches are stored and served as the bytes that arrived. `log_append` checks them, `log_loader` opens logs, `durability`
+flushes them. Everything is synchronous and ends in the page cache.
 
 Invariants: log start <= log end; segments are contiguous, only the last one grows; offsets grow; the epoch cache and
 the producer states agree with the batches. A KafkaError leaves the log unchanged.
 
 On a full disk an append fails with KAFKA_STORAGE_ERROR; reads continue, and appends succeed again once there is space.
 (Kafka takes the log directory offline and stops with the last one. With one directory per node, a full disk would then
-end all service.) `log_loader` opens logs, `durability` flushes them. Source: Kafka's `UnifiedLog`.
+end all service.) Source: Kafka's `UnifiedLog`.
 """
 
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable
-from typing import Final
 
-from anabranch.broker.storage import record_rewriting, validation
-from anabranch.broker.storage.aborted_transactions import AbortedTransaction, aborted_between, offset_behind
 from anabranch.broker.storage.durability import Durability
 from anabranch.broker.storage.epochs import LeaderEpochCache
 from anabranch.broker.storage.files import NO_ROOM, Files
 from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX
-from anabranch.broker.storage.inspection import InspectedRecords, RecordsRefused
-from anabranch.broker.storage.log_loader import (
-    LoadedLog,
-    load_log,
-    newest_snapshot,
-    produced_control_of,
-    remove_snapshots,
-    replay,
-    stored_control_of,
-)
+from anabranch.broker.storage.log_loader import LoadedLog, load_log, newest_snapshot, remove_snapshots, replay
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.producer_snapshot import encode_snapshot, snapshot_path
-from anabranch.broker.storage.producer_state import ProducerStates, Verification
-from anabranch.broker.storage.record_rewriting import AppendInfo
-from anabranch.broker.storage.replicated_run import ReplicatedRun, first_batch_around
+from anabranch.broker.storage.producer_state import ProducerStates
+from anabranch.broker.storage.replicated_run import ReplicatedRun
 from anabranch.broker.storage.segments import Segments, TimestampedOffset
-from anabranch.broker.storage.validation import Origin
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import (
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
-    MAGIC_POSITION,
-    NO_TIMESTAMP,
-    BatchHeader,
-    Buffer,
-    has_producer_id,
-    read_header,
-)
-from anabranch.protocol.records.control import ControlRecord
+from anabranch.protocol.records.batch import NO_TIMESTAMP, BatchHeader, Buffer
 
-__all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
-
-_LEADER_FIELDS: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the fields before the magic byte
+__all__ = ["LogSettings", "PartitionLog"]
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +42,10 @@ class PartitionLog:
     """One partition's log in one directory, `<topic>-<partition>`."""
 
     __slots__ = (
-        "_clock_ms",
         "_files",
         "changed",
         "cleaned_to",
+        "clock_ms",
         "directory",
         "durability",
         "epochs",
@@ -113,7 +84,8 @@ class PartitionLog:
         """Called after a change of the log's end, start or leader epochs."""
         self.touched: Callable[[], None] = _unheard
         """Called after such a change, and after changes of other checkpointed offsets; set by `LogManager`."""
-        self._clock_ms = now_ms  # the latest time that a caller passed; the creation time of a follower's segments
+        self.clock_ms = now_ms
+        """The latest time that a caller passed; the creation time of a follower's segments."""
         self.producers.begin(now_ms)
 
     @classmethod
@@ -161,168 +133,15 @@ class PartitionLog:
         """Return the size of all batches."""
         return self.segments.size_bytes
 
-    # ---------------------------------------------------------------------------------------------------------- append
+    # --------------------------------------------------------------------------------------------------------- write
 
-    def find_duplicate(self, records: Buffer) -> AppendInfo | None:
-        """Return the result of the first append of these records, if they are among the producer's last batches."""
-        if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC or not has_producer_id(records):
-            return None
-        header = read_header(records)
-        batch = self.producers.find_duplicate(header)
-        return (
-            None if batch is None else record_rewriting.duplicate(header, batch, self.settings, self.log_start_offset)
-        )
-
-    def append_as_leader(
-        self,
-        records: Buffer,
-        *,
-        leader_epoch: int,
-        now_ms: int,
-        origin: Origin = "client",
-        verification: Verification | None = None,
-        verified_only: bool = False,
-        found: InspectedRecords | None = None,
-    ) -> AppendInfo:
-        """Validate one batch, assign the next offsets to it and store it. Raises KafkaError.
-
-        The caller looks for a duplicate first, with `find_duplicate`, and applies rule R5 between the two calls. A
-        client's duplicate is refused here with OUT_OF_ORDER_SEQUENCE_NUMBER.
-
-        `verified_only`: the first batch of a transaction needs the `verification` that its coordinator has confirmed.
-        `found`: the result of an earlier inspection of the records.
-        """
-        settings = self.settings
-        if found is not None and found.instead is not None:
-            records = found.instead
-        if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
-            if found is not None and found.refusal is not None:
-                raise found.refusal.error()
-            records = record_rewriting.convert(records, settings)
-            if not records:
-                return record_rewriting.nothing(self.log_start_offset)
-        header, max_timestamp = validation.check_produced(records, settings, now_ms, origin, found)
-        size_bytes = header.size_bytes
-        if size_bytes < len(records):
-            records = records[:size_bytes]
-        control: ControlRecord | None = None
-        if header.is_control:
-            control = produced_control_of(records, header)
-            if control is not None and control.ends_transaction:
-                self.producers.check_marker(header, control, newer=origin == "newer-coordinator")
-        elif header.producer_id >= 0:
-            self.producers.check(
-                header, from_client=origin == "client", verification=verification, verified_only=verified_only
-            )
-        log_append_time_ms = NO_TIMESTAMP
-        if (
-            settings.uses_log_append_time
-            or header.is_log_append_time
-            or max_timestamp != header.max_timestamp
-            or (settings.codec is not None and record_rewriting.changes_codec(header, settings))
-        ):
-            records = record_rewriting.rewrite_batch(records, header, max_timestamp, settings, now_ms)
-            header = read_header(records)
-            size_bytes = header.size_bytes
-            log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
-        first_offset = self.log_end_offset
-        leader_fields = _LEADER_FIELDS.pack(first_offset, header.batch_length, leader_epoch)
-        self._clock_ms = self.producers.now_ms = now_ms
-        self._write(header, size_bytes, first_offset, leader_epoch, leader_fields, memoryview(records)[MAGIC_POSITION:])
-        if header.producer_id >= 0:
-            self.producers.note(header, first_offset, control)
-        if self.durability.unflushed >= settings.flush_messages:
-            self.durability.attempt(self.flush)
-        return AppendInfo(
-            first_offset,
-            self.log_end_offset - 1,
-            log_append_time_ms,
-            self.log_start_offset,
-            header.max_timestamp,
-            header.record_count,
-            size_bytes,
-        )
-
-    def append_as_follower(self, records: Buffer) -> AppendInfo:
-        """Store batches with the leader's offsets and epochs; an incomplete last batch is ignored.
-
-        An invalid batch raises KafkaError; the batches before it stay, since the leader has them too. Several batches
-        are usually one write, with the same result as one by one.
-        """
-        start_offset = self.log_start_offset
-        if start_offset == self.log_end_offset:
-            around = first_batch_around(records, start_offset)
-            if around is not None:  # the records before were deleted, and the log starts inside this batch
-                self.truncate_fully_and_start_at(around.base_offset)
-                info = self.append_as_follower(records)
-                self.increment_log_start_offset(start_offset)
-                return info._replace(log_start_offset=start_offset)
-        run = ReplicatedRun(records, self.log_end_offset)
-        if len(run.headers) < 2 or not self._append_run(run):
-            self._append_each(run)
-        if run.error is not None:
-            raise run.error
-        return AppendInfo(
-            run.first_offset,
-            run.next_offset - 1,
-            NO_TIMESTAMP,
-            start_offset,
-            run.max_timestamp,
-            run.record_count,
-            run.size_bytes,
-        )
-
-    def _append_run(self, run: ReplicatedRun) -> bool:
-        """Append a leader's batches with one write; return False, without effect, if they must be written one by one.
-
-        They must if one of them may need a new segment, begins a leader epoch, or completes `flush.messages`, and if
-        the write fails: a full disk may have space for some of them.
-        """
-        settings, durability, epochs, active = self.settings, self.durability, self.epochs, self.segments.active
-        if (
-            durability.failure is not None
-            or durability.unflushed + run.record_count >= settings.flush_messages
-            or epochs.unsaved
-            or run.latest_epoch > epochs.latest_epoch
-            or not active.takes_run(run.headers, run.size_bytes, run.max_timestamp, settings, self._clock_ms)
-        ):
-            return False
-        try:
-            active.append_run(run.view[: run.size_bytes], run.headers, settings.index_interval_bytes)
-        except OSError:
-            return False
-        durability.unflushed += run.record_count
-        self.log_end_offset = run.next_offset
-        position = 0
-        for header in run.headers:
-            if header.producer_id >= 0:
-                self._note_replicated(header, run.view, position)
-            position += LOG_OVERHEAD_BYTES + header.batch_length
-        self._has_changed()
-        return True
-
-    def _append_each(self, run: ReplicatedRun) -> None:
-        position = 0
-        for header in run.headers:
-            size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
-            batch = run.view[position : position + size_bytes]
-            self._write(header, size_bytes, header.base_offset, header.partition_leader_epoch, batch)
-            if header.producer_id >= 0:
-                self._note_replicated(header, run.view, position)
-            if self.durability.unflushed >= self.settings.flush_messages:
-                self.durability.attempt(self.flush)
-            position += size_bytes
-
-    def _note_replicated(self, header: BatchHeader, records: memoryview, position: int) -> None:
-        if header.is_control:
-            batch = records[position : position + header.size_bytes]
-            self.producers.note(header, header.base_offset, stored_control_of(batch, header))
-        else:
-            self.producers.append(header, header.base_offset)
-
-    def _write(
+    def write(
         self, header: BatchHeader, size_bytes: int, first_offset: int, leader_epoch: int, *chunks: Buffer
     ) -> None:
+        """Store a batch that has its offsets at the log's end, in a new segment if the active one is full.
+
+        The caller has checked the batch, and then updates the producer states. Raises KafkaError.
+        """
         last_offset = first_offset + header.last_offset_delta
         settings = self.settings
         durability = self.durability
@@ -330,7 +149,7 @@ class PartitionLog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {durability.failure}")
         try:
             active = self.segments.active
-            if active.is_full(last_offset, size_bytes, header.max_timestamp, settings, self._clock_ms):
+            if active.is_full(last_offset, size_bytes, header.max_timestamp, settings, self.clock_ms):
                 # In the gap of a compacted log, a segment begins with the gap: only compaction leaves segments that do
                 # not reach the next one, so that a start can tell a lost end from a gap.
                 gap = last_offset - self.log_end_offset > RELATIVE_OFFSET_MAX
@@ -352,12 +171,41 @@ class PartitionLog:
         self.touched()
         self.changed()
 
+    def write_run(self, run: ReplicatedRun) -> bool:
+        """Store a leader's batches with one write; return False, without effect, if they must be written one by one.
+
+        They must if one of them may need a new segment, begins a leader epoch, or completes `flush.messages`, and if
+        the write fails: a full disk may have space for some of them. The caller updates the producer states, and calls
+        `notify_change`.
+        """
+        settings, durability, epochs, active = self.settings, self.durability, self.epochs, self.segments.active
+        if (
+            durability.failure is not None
+            or durability.unflushed + run.record_count >= settings.flush_messages
+            or epochs.unsaved
+            or run.latest_epoch > epochs.latest_epoch
+            or not active.takes_run(run.headers, run.size_bytes, run.max_timestamp, settings, self.clock_ms)
+        ):
+            return False
+        try:
+            active.append_run(run.view[: run.size_bytes], run.headers, settings.index_interval_bytes)
+        except OSError:
+            return False
+        durability.unflushed += run.record_count
+        self.log_end_offset = run.next_offset
+        return True
+
+    def notify_change(self) -> None:
+        """Call the listeners after a change of the log's end, start or leader epochs."""
+        self.touched()
+        self.changed()
+
     def roll(self, base_offset: int) -> None:
         """Seal the active segment, write a producer snapshot, and add a new segment."""
         if len(self.segments):
             self._seal_active()
             self._take_snapshot(base_offset)
-        self.segments.add(base_offset, self._clock_ms)
+        self.segments.add(base_offset, self.clock_ms)
         self.durability.names_changed()
 
     def _seal_active(self) -> None:
@@ -439,17 +287,6 @@ class PartitionLog:
         # The beginning of a long transaction may have been deleted.
         return min(max(first_unstable, self.log_start_offset), high_watermark)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that overlap a range of offsets."""
-        return aborted_between(self.producers.aborted, start_offset, end_offset)
-
-    def aborted_in(self, batches: Buffer, start_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that overlap `batches`, which were read from `start_offset` on."""
-        known = self.producers.aborted
-        if not known or known[-1].last_offset < start_offset or not len(batches):
-            return []
-        return aborted_between(known, start_offset, offset_behind(batches, start_offset))
-
     # ------------------------------------------------------------------------------------------------ truncate, retain
 
     def truncate_to(self, offset: int) -> bool:
@@ -460,7 +297,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             # A leader that wrote nothing left an epoch at the end; the next leader may not know this epoch.
             self.epochs.truncate_from_end(self.log_end_offset)
-            self._has_changed()
+            self.notify_change()
             return False
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
@@ -500,7 +337,7 @@ class PartitionLog:
         self.segments.removals += 1
         self.epochs.truncate_from_end(end)
         self._restore_producers()
-        self._has_changed()
+        self.notify_change()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Delete all records and continue at an offset; if the disk refuses a new file now, a later append makes it.
@@ -517,19 +354,15 @@ class PartitionLog:
             raise
         self.epochs.clear()
         self.producers = ProducerStates()
-        self.producers.begin(self._clock_ms)
+        self.producers.begin(self.clock_ms)
         start_lowered = offset < self.log_start_offset
         self.log_start_offset = self.log_end_offset = offset
-        self.segments.add(offset, self._clock_ms, late=True)
+        self.segments.add(offset, self.clock_ms, late=True)
         remove_snapshots(self._files, self.directory, self.segments, -1)
         self._cut_back(0, start_lowered=start_lowered)
         self.durability.names_changed()
         self.durability.flush_names()
-        self._has_changed()
-
-    def _has_changed(self) -> None:
-        self.touched()
-        self.changed()
+        self.notify_change()
 
     def _cut_back(self, offset: int, *, start_lowered: bool = False) -> None:
         self.cleaned_to = min(self.cleaned_to, offset)
@@ -539,7 +372,7 @@ class PartitionLog:
         aborted = self.producers.aborted
         offset, self.producers = newest_snapshot(self._files, self.directory, self.log_end_offset)
         replay(self.producers, self.segments, offset, aborted)
-        self.producers.begin(self._clock_ms)
+        self.producers.begin(self.clock_ms)
         remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
 
     def increment_log_start_offset(self, offset: int) -> bool:
@@ -562,12 +395,12 @@ class PartitionLog:
                 remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
         except OSError as reason:
             log.warning("%s: cannot remove segments below offset %d yet: %s", self.directory, offset, reason)
-        self._has_changed()
+        self.notify_change()
         return True
 
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:
         """Delete segments below the high watermark by age and size; return their number. Raises OSError."""
-        self._clock_ms = self.producers.now_ms = now_ms
+        self.clock_ms = self.producers.now_ms = now_ms
         if not self.settings.deletes:
             return 0
         bound = self.log_end_offset if high_watermark is None else high_watermark

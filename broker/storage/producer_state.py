@@ -29,9 +29,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from anabranch.broker.storage.aborted_transactions import AbortedTransaction
+from anabranch.broker.storage.aborted_transactions import AbortedTransaction, aborted_between, offset_behind
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, SEQUENCES, BatchHeader
+from anabranch.protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, SEQUENCES, BatchHeader, Buffer
 from anabranch.protocol.records.control import ControlRecord, ControlType
 
 BATCHES_REMEMBERED: Final = 5
@@ -283,6 +283,17 @@ class ProducerStates:
         if self._unreplicated:
             for start in [start for start, marker in self._unreplicated.items() if marker < high_watermark]:
                 del self._unreplicated[start]
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that overlap a range of offsets."""
+        return aborted_between(self.aborted, start_offset, end_offset)
+
+    def aborted_in(self, batches: Buffer, start_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that overlap `batches`, which were read from `start_offset` on."""
+        known = self.aborted
+        if not known or known[-1].last_offset < start_offset or not len(batches):
+            return []
+        return aborted_between(known, start_offset, offset_behind(batches, start_offset))
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Remove producers without an open transaction that have not written for `expiration_ms`.

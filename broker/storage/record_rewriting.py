@@ -6,14 +6,10 @@ latest timestamp is wrong, since retention and searches use that. Source: Kafka'
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from anabranch.broker.storage import old_formats
 from anabranch.broker.storage.log_settings import LogSettings
-from anabranch.broker.storage.producer_state import BatchMetadata
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
-    NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     read_header,
@@ -21,39 +17,6 @@ from anabranch.protocol.records.batch import (
     set_create_time,
     set_log_append_time,
 )
-
-
-class AppendInfo(NamedTuple):
-    """The result of an append. An empty append of a follower has `last_offset` = `first_offset` - 1."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    max_timestamp: int
-    record_count: int
-    size_bytes: int
-    duplicate: bool = False
-    """Whether the batch was in the log already, at these offsets; then nothing was appended."""
-
-
-def duplicate(header: BatchHeader, batch: BatchMetadata, settings: LogSettings, log_start_offset: int) -> AppendInfo:
-    """Return the result of appending a batch that the log has already."""
-    return AppendInfo(
-        batch.first_offset,
-        batch.last_offset,
-        batch.timestamp_ms if settings.uses_log_append_time else NO_TIMESTAMP,
-        log_start_offset,
-        batch.timestamp_ms,
-        header.record_count,
-        header.size_bytes,
-        duplicate=True,
-    )
-
-
-def nothing(log_start_offset: int) -> AppendInfo:
-    """Return the result of appending a message set without a complete message."""
-    return AppendInfo(-1, -1, NO_TIMESTAMP, log_start_offset, NO_TIMESTAMP, 0, 0)
 
 
 def convert(records: Buffer, settings: LogSettings) -> Buffer:

@@ -19,6 +19,7 @@ from anabranch.broker.coordinators.transactions.transaction_journal import recor
 from anabranch.broker.coordinators.transactions.transactional_id import Transaction
 from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
@@ -83,7 +84,7 @@ def written(files: OsFiles) -> PartitionLog:
         transactional = producer_id == 3
         sequence = sum(1 + earlier % 4 for earlier in range(number) if 1 + earlier % 3 == producer_id)
         batch = builder.build(producer_id, 0, sequence, transactional)
-        log.append_as_leader(batch, leader_epoch=number // 40, now_ms=NOW_MS)
+        append_as_leader(log, batch, leader_epoch=number // 40, now_ms=NOW_MS)
         if transactional and number % 2:
             marker = build_end_transaction(
                 commit=number % 4 == 1,
@@ -92,7 +93,7 @@ def written(files: OsFiles) -> PartitionLog:
                 coordinator_epoch=2,
                 timestamp_ms=NOW_MS + number,
             )
-            log.append_as_leader(marker, leader_epoch=number // 40, now_ms=NOW_MS, origin="coordinator")
+            append_as_leader(log, marker, leader_epoch=number // 40, now_ms=NOW_MS, origin="coordinator")
     return log
 
 
@@ -158,7 +159,7 @@ def test_kafka_decodes_transaction_states(jars: Path, tmp_path: Path) -> None:
     for key, value in [*records, (records[0][0], None)]:
         builder = BatchBuilder()
         builder.append(key, value, timestamp_ms=NOW_MS)
-        log.append_as_leader(builder.build(), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+        append_as_leader(log, builder.build(), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     log.close()
     shown = dump(jars, sorted(tmp_path.glob("*/*.log")), "--print-data-log", "--transaction-log-decoder")
     payloads = re.findall(r"key: (\S+) payload: (.*)", shown)

@@ -16,6 +16,7 @@ from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.node.meta_properties import claim_directories
 from anabranch.broker.replication.log_moves import copy_piece
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_follower, append_as_leader
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.records.control import build_end_transaction
@@ -160,7 +161,7 @@ class LogWorkload:
             timestamp_ms=NOW_MS + len(self.facts),
         )
         offset = self.log.log_end_offset
-        self.log.append_as_leader(records, leader_epoch=self.epoch, now_ms=NOW_MS)
+        append_as_leader(self.log, records, leader_epoch=self.epoch, now_ms=NOW_MS)
         if producer > 0:
             self.sequences[producer] = sequence + count
         self.expected = self.expected.appended(self.log, offset)
@@ -183,7 +184,7 @@ class LogWorkload:
             timestamp_ms=NOW_MS,
         )
         offset = self.log.log_end_offset
-        self.log.append_as_leader(marker, leader_epoch=self.epoch, now_ms=NOW_MS, origin="coordinator")
+        append_as_leader(self.log, marker, leader_epoch=self.epoch, now_ms=NOW_MS, origin="coordinator")
         self.expected = self.expected.appended(self.log, offset)
 
     def do_new_epoch(self) -> None:
@@ -214,7 +215,7 @@ class LogWorkload:
         epoch = self.log.epochs.latest_epoch
         for _ in range(self.rng.randint(1, 3) if epoch >= 0 else 0):
             offset = self.log.log_end_offset
-            self.log.append_as_follower(batch(2, value=b"%d" % self.rng.getrandbits(32), at=(offset, epoch)))
+            append_as_follower(self.log, batch(2, value=b"%d" % self.rng.getrandbits(32), at=(offset, epoch)))
             self.expected = self.expected.appended(self.log, offset)
             self.note()
 
@@ -285,7 +286,7 @@ class LogWorkload:
 
 def _continues(root: Path, profile: Profile, logs: LogManager, log: PartitionLog) -> str:
     epoch = max(log.epochs.latest_epoch, 0) + 1
-    info = log.append_as_leader(batch(), leader_epoch=epoch, now_ms=NOW_MS)
+    info = append_as_leader(log, batch(), leader_epoch=epoch, now_ms=NOW_MS)
     end, start = log.log_end_offset, log.log_start_offset
     states = {one.producer_id: (one.epoch, one.last_sequence, one.transaction_start) for one in log.producers.entries}
     aborted = list(log.producers.aborted)

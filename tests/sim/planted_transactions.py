@@ -16,7 +16,6 @@ from anabranch.broker.coordinators.transactions.transaction_coordinator import T
 from anabranch.broker.coordinators.transactions.transaction_requests import Producer
 from anabranch.broker.coordinators.transactions.transactional_id import ONGOING
 from anabranch.broker.replication.partition import Partition
-from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.producer_state import ProducerStates
 from anabranch.clients.consumer.assignors import FunctionAssignor
 from anabranch.clients.consumer.progress import _Aborted
@@ -33,7 +32,7 @@ def readers_not_held_back(planter: Planter) -> None:
 
 @plant("transactions: aborted ones are not listed")
 def aborted_not_listed(planter: Planter) -> None:
-    planter.replace(PartitionLog, "aborted_in", lambda log, batches, start_offset: [])
+    planter.replace(ProducerStates, "aborted_in", lambda states, batches, start_offset: [])
 
 
 @plant("transactions: a consumer does not filter what was aborted")

@@ -302,7 +302,7 @@ class SharedPartitions:
         self, one: SharedPartition, records: Buffer, offset: int, acquired: list[Acquired]
     ) -> list[Acquired]:
         """Archive the records of aborted transactions and return the rest of what was acquired."""
-        for first, last in aborted_batches(records, one.partition.log.aborted_in(records, offset)):
+        for first, last in aborted_batches(records, one.partition.log.producers.aborted_in(records, offset)):
             one.shared.archive(first, last)
         return one.shared.still_acquired(acquired)
 

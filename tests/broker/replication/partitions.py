@@ -6,6 +6,7 @@ from typing import Any
 
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.alter_partition import PartitionDataResult
@@ -41,7 +42,7 @@ def follower(*epochs: tuple[int, int]) -> Partition:
     for epoch, count in epochs:
         partition.log.epochs.assign(epoch, partition.log.log_end_offset)
         for _ in range(count):
-            partition.log.append_as_leader(batch("v"), leader_epoch=epoch, now_ms=1)
+            append_as_leader(partition.log, batch("v"), leader_epoch=epoch, now_ms=1)
     partition.become_follower(state_of(2, 9, (2,), replicas=[1, 2]))
     return partition
 
@@ -66,7 +67,7 @@ def append(partition: Partition, records: int) -> None:
     for _ in range(records):
         builder = BatchBuilder()
         builder.append(b"k", b"v", timestamp_ms=1)
-        partition.log.append_as_leader(builder.build(), leader_epoch=partition.leader_epoch, now_ms=1, origin="client")
+        append_as_leader(partition.log, builder.build(), leader_epoch=partition.leader_epoch, now_ms=1, origin="client")
 
 
 def lead(partition: Partition, records: int, **state: Any) -> None:

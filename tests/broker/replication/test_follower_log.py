@@ -15,6 +15,7 @@ from anabranch.broker.replication.follower_log import (
 )
 from anabranch.broker.replication.follower_session import Following, SessionEntry
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.fetch import EpochEndOffset
@@ -107,7 +108,7 @@ def test_persistent_fetch_error_is_logged_once(caplog: pytest.LogCaptureFixture)
 def sent(offset: int, epoch: int = 9) -> bytes:
     source = PartitionLog.open(MemoryFiles(), "s-0", LogSettings(), 0)
     source.truncate_fully_and_start_at(offset)
-    source.append_as_leader(batch("new"), leader_epoch=epoch, now_ms=1)
+    append_as_leader(source, batch("new"), leader_epoch=epoch, now_ms=1)
     return bytes(source.read(offset, 1 << 20))
 
 

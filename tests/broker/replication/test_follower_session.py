@@ -11,6 +11,7 @@ from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.replication.follower_session import FollowerSession, Following, SessionEntry
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.clients.connection import Connection
@@ -57,7 +58,7 @@ def test_incremental_request_has_changed_partitions_only() -> None:
     assert asking.hear()
     assert state(asking.ask()) == (77, 1, [])
     assert asking.hear()
-    second.partition.log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1)
+    append_as_leader(second.partition.log, batch("v"), leader_epoch=4, now_ms=1)
     request = asking.ask()
     assert state(request) == (77, 2, [1])
     assert request.topics[0].partitions[0].fetch_offset == 1
@@ -78,7 +79,7 @@ def test_incremental_request_has_changed_partitions_only() -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda log: log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1), (2, 4, 0)),
+        (lambda log: append_as_leader(log, batch("v"), leader_epoch=4, now_ms=1), (2, 4, 0)),
         (lambda log: log.truncate_to(0), (0, -1, 0)),
         (lambda log: log.increment_log_start_offset(1), (1, 4, 1)),
         (lambda log: log.truncate_fully_and_start_at(9), (9, -1, 9)),
@@ -89,7 +90,7 @@ def test_every_change_of_the_fetch_state_is_in_the_request(
 ) -> None:
     first, second = following(0), following(1)
     for one in (first, second):
-        one.partition.log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1)
+        append_as_leader(one.partition.log, batch("v"), leader_epoch=4, now_ms=1)
     asking = Asking(first, second)
     for request in (asking.ask(), asking.ask()):
         assert indexes(request) == ([0, 1] if request.session_epoch == 0 else [])
@@ -105,7 +106,7 @@ def test_every_change_of_the_fetch_state_is_in_the_request(
 
 def test_unrelated_change_is_not_in_the_request() -> None:
     one = following(0)
-    one.partition.log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1)
+    append_as_leader(one.partition.log, batch("v"), leader_epoch=4, now_ms=1)
     asking = Asking(one)
     asking.ask()
     asking.hear()

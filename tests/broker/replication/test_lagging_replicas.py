@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.broker.replication.lagging_replicas import LaggingReplicas
 from anabranch.broker.replication.partition import Partition, ReplicaRules
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.protocol.apis.alter_partition import PartitionDataResult
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication import partitions
@@ -26,7 +27,7 @@ def report(partition: Partition, replica: int, offset: int, now_ms: float) -> No
 
 
 def append(partition: Partition) -> None:
-    partition.log.append_as_leader(batch("v"), leader_epoch=partition.leader_epoch, now_ms=1)
+    append_as_leader(partition.log, batch("v"), leader_epoch=partition.leader_epoch, now_ms=1)
 
 
 def admit(partition: Partition) -> None:

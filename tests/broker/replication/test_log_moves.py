@@ -13,6 +13,7 @@ from anabranch.broker.replication.log_moves import LogMoves, copy_piece
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.files import File, Files
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import find_duplicate
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
@@ -96,7 +97,7 @@ def test_completed_move_has_the_full_log_after_a_restart() -> None:
     assert everything(after)[:-1] == before
     assert (after.log_start_offset, after.log_end_offset) == (5, 31)
     assert after.epochs.entries == ((3, 5), (4, 30), (5, 31)), "also the epoch that has written nothing yet"
-    assert after.find_duplicate(batch(producer=(8, 0, 0))) is not None, "also a producer whose batch was deleted"
+    assert find_duplicate(after, batch(producer=(8, 0, 0))) is not None, "also a producer whose batch was deleted"
     assert append(after, batch(producer=(7, 0, 30)), epoch=5).first_offset == 31
     logs.checkpoint([("t", 0, 31)])
     logs.close()

@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.common_structs import GenerationStart
@@ -295,7 +296,7 @@ def test_ended_transactions_are_forgotten_where_nobody_reads(partition: Partitio
     lead(partition, 0, epoch=4, replicas=[1], isr=(1,))
     for _ in range(3):
         for content in (transactional_batch("v"), end_of_transaction()):
-            partition.log.append_as_leader(content, leader_epoch=4, now_ms=1, origin="coordinator")
+            append_as_leader(partition.log, content, leader_epoch=4, now_ms=1, origin="coordinator")
     if leads:
         assert partition.advance_high_watermark(0)
     else:

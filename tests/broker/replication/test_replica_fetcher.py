@@ -12,6 +12,7 @@ from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.replication.follower_session import Following, SessionEntry
 from anabranch.broker.replication.replica_fetcher import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Fetcher
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.tasks.supervised_task import FatalNodeError
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import (
@@ -229,7 +230,7 @@ async def test_bounds_of_the_leader_do_not_count_after_a_transfer() -> None:
         asked = request.topics[0].partitions[0]
         if asked.timestamp == LATEST_TIMESTAMP:
             one.remove_partition()
-            partition.log.append_as_leader(batch("v"), leader_epoch=9, now_ms=1)
+            append_as_leader(partition.log, batch("v"), leader_epoch=9, now_ms=1)
         offset = 0 if asked.timestamp == EARLIEST_TIMESTAMP else 2
         row = ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.NONE, offset=offset)
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[row])])

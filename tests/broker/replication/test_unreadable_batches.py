@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.broker.storage.log_append import append_as_follower
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import NOW_MS, batch, replica_cluster, until
@@ -19,7 +20,7 @@ async def test_unreadable_batch_does_not_disturb_replication_or_other_batches(re
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("before"))
         log = cluster.partition(1).log
-        log.append_as_follower(stored_at(with_max_timestamp(records, NOW_MS + 1), 1))
+        append_as_follower(log, stored_at(with_max_timestamp(records, NOW_MS + 1), 1))
         row = await cluster.produce(1, batch("after"))
         assert row.error_code == 0
         follower = cluster.partition(2).log

@@ -27,6 +27,7 @@ from typing import NoReturn
 
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.records.batch import iter_batches
@@ -109,14 +110,14 @@ def write(directory: str, seed: int, promised: Promised, pipe: int) -> None:
             first = plain.log_end_offset
             for offset in range(first, first + RECORDS):
                 builder.append(b"k", b"%d" % offset, (), NOW_MS)
-            info = plain.append_as_leader(builder.build(PRODUCER, 0, first), leader_epoch=first // 3000, now_ms=NOW_MS)
+            info = append_as_leader(plain, builder.build(PRODUCER, 0, first), leader_epoch=first // 3000, now_ms=NOW_MS)
             say(pipe, "end", info.last_offset + 1)
         elif dice < 0.93:
             number += 1
             key = b"key-%d" % rng.randrange(KEYS)
             builder = BatchBuilder()
             builder.append(key, b"%d" % number, (), NOW_MS)
-            compacted.append_as_leader(builder.build(), leader_epoch=0, now_ms=NOW_MS)
+            append_as_leader(compacted, builder.build(), leader_epoch=0, now_ms=NOW_MS)
             say(pipe, "key", key, number)
         elif dice < 0.95:
             logs.flush_step()

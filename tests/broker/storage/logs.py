@@ -8,7 +8,8 @@ import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.storage.files import Files
-from anabranch.broker.storage.log import AppendInfo, LogSettings, PartitionLog
+from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import AppendInfo, append_as_leader
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import BatchHeader, iter_batches
@@ -24,7 +25,7 @@ def opened(files: Files, settings: LogSettings = SMALL, *, log_start_offset: int
 
 
 def append(log: PartitionLog, records: bytes | None = None, *, epoch: int = 1, now_ms: int = NOW_MS) -> AppendInfo:
-    return log.append_as_leader(batch() if records is None else records, leader_epoch=epoch, now_ms=now_ms)
+    return append_as_leader(log, batch() if records is None else records, leader_epoch=epoch, now_ms=now_ms)
 
 
 def everything(log: PartitionLog) -> list[BatchHeader]:
@@ -60,4 +61,4 @@ def one_record() -> bytes:
 
 def fill(log: PartitionLog, count: int) -> None:
     for _ in range(count):
-        log.append_as_leader(one_record(), leader_epoch=0, now_ms=1)
+        append_as_leader(log, one_record(), leader_epoch=0, now_ms=1)

@@ -11,6 +11,7 @@ import pytest
 from anabranch.broker.storage.cleaner import Cleaning, cleanable_part, is_worth_cleaning
 from anabranch.broker.storage.files import File, Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import append_as_follower, append_as_leader
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches
@@ -178,7 +179,7 @@ def test_tombstones_and_markers_stay_for_ever_with_the_longest_delete_retention_
     marker = build_end_transaction(
         commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
     )
-    log.append_as_leader(marker, leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
+    append_as_leader(log, marker, leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
     for number in range(40):
         put(log, (b"%d" % number, b"x" * 100))
     for now_ms in (NOW_MS, NOW_MS + 2**60):
@@ -200,7 +201,7 @@ def test_transaction_and_producer_state_is_kept_after_compaction(files: Files) -
         marker = build_end_transaction(
             commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
         )
-        log.append_as_leader(marker, leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
+        append_as_leader(log, marker, leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
 
     for number in range(6):
         send(b"aborted", number, 7, True)
@@ -263,8 +264,8 @@ def test_active_segment_is_rolled_after_the_max_compaction_lag(follows: bool) ->
     log = opened(MemoryFiles(), replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=50))
     written = [batch(timestamp_ms=NOW_MS + late_ms, at=(offset, 1)) for offset, late_ms in enumerate((0, 50, 51, 51))]
     if follows:
-        log.append_as_follower(b"".join(written[:2]))
-        log.append_as_follower(b"".join(written[2:]))
+        append_as_follower(log, b"".join(written[:2]))
+        append_as_follower(log, b"".join(written[2:]))
     for late_ms in () if follows else (0, 50, 51, 51):
         put(log, (b"key", b"value"), now_ms=NOW_MS + late_ms)
     assert [segment.base_offset for segment in log.segments] == [0, 2]

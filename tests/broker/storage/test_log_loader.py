@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_follower, append_as_leader
 from anabranch.broker.storage.log_loader import snapshot_offsets
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
@@ -27,7 +28,7 @@ def end(log: PartitionLog, producer_id: int, *, commit: bool) -> None:
     marker = build_end_transaction(
         commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=3, timestamp_ms=NOW_MS
     )
-    log.append_as_leader(marker, leader_epoch=2, now_ms=NOW_MS, origin="coordinator")
+    append_as_leader(log, marker, leader_epoch=2, now_ms=NOW_MS, origin="coordinator")
 
 
 def written(files: Files) -> PartitionLog:
@@ -293,7 +294,7 @@ def test_lost_segment_between_others_ends_the_log(files: Files) -> None:
 def test_follower_of_a_compacted_log_keeps_its_gaps_after_a_kill(files: Files) -> None:
     log = opened(files, SMALL)
     for number in range(30):
-        log.append_as_follower(batch(1, at=(3 * number, 1), value=b"x" * 100))
+        append_as_follower(log, batch(1, at=(3 * number, 1), value=b"x" * 100))
     again = reopened(files, 0, clean=False)
     assert (again.log_end_offset, again.durability.reached) == (log.log_end_offset, 0)
     stored = [header.base_offset for segment in again.segments for _, header in segment.headers()]
@@ -306,7 +307,7 @@ def test_follower_keeps_records_behind_a_long_gap_at_the_start(start: int, clean
     """A new replica of a compacted log, whose first billions of records have been removed."""
     log = opened(files, SMALL)
     for number in range(30):
-        log.append_as_follower(batch(1, at=(start + 3 * number, 1), value=b"x" * 100))
+        append_as_follower(log, batch(1, at=(start + 3 * number, 1), value=b"x" * 100))
     if clean:
         log.close()
     again = reopened(files, log.recovery_point, clean=clean)

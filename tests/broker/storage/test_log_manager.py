@@ -7,6 +7,7 @@ import pytest
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.log_directory import read_topic_id
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.storage.memory_files import MemoryFiles
@@ -26,7 +27,7 @@ def test_high_watermarks_and_log_starts_survive_a_restart() -> None:
     first = manager(files)
     log = first.open("t", 0, TOPIC_ID)
     for _ in range(5):
-        log.append_as_leader(one_record(), leader_epoch=0, now_ms=1)
+        append_as_leader(log, one_record(), leader_epoch=0, now_ms=1)
     log.increment_log_start_offset(2)
     first.checkpoint([("t", 0, 4)])
     first.close()
@@ -61,7 +62,7 @@ def test_log_directory_with_another_topic_id_is_refused() -> None:
 def test_deleted_log_leaves_no_files_and_no_checkpoint(opened: bool) -> None:
     files = MemoryFiles()
     logs = manager(files)
-    logs.open("t", 0, TOPIC_ID).append_as_leader(one_record(), leader_epoch=0, now_ms=1)
+    append_as_leader(logs.open("t", 0, TOPIC_ID), one_record(), leader_epoch=0, now_ms=1)
     logs.checkpoint([("t", 0, 1)])
     if not opened:
         logs.close()
@@ -76,7 +77,7 @@ def test_logs_apply_their_topic_config() -> None:
     files = MemoryFiles()
     log = manager(files, TopicConfig(max_message_bytes=10)).open("t", 0, TOPIC_ID)
     with pytest.raises(KafkaError) as refused:
-        log.append_as_leader(one_record(), leader_epoch=0, now_ms=1)
+        append_as_leader(log, one_record(), leader_epoch=0, now_ms=1)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from anabranch.broker.storage.log import LogSettings
+from anabranch.broker.storage.log_append import append_as_follower
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.records.batch import iter_batches
 from tests.broker.storage.batches import batch
@@ -37,7 +38,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(gap=st.integers(0, 5), records=st.integers(1, 3))
     def follower_appends(self, gap: int, records: int) -> None:
         first = self.end + gap
-        self.log.append_as_follower(batch(records, at=(first, self.epoch)))
+        append_as_follower(self.log, batch(records, at=(first, self.epoch)))
         self.batches.append((first, first + records - 1, self.epoch))
         self.end = first + records
 

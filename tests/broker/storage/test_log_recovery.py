@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import append_as_follower, find_duplicate
 from anabranch.broker.storage.memory_files import MemoryFile, MemoryFiles
 from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.errors import ErrorCode
@@ -42,7 +43,7 @@ def test_torn_write_at_any_position_is_truncated(files: Files) -> None:
         assert again.log_end_offset == (48 if whole else 46), f"cut at {size}"
         assert [header.base_offset for header in everything(again)] == list(range(0, again.log_end_offset, 2))
         assert files.open(path).size_bytes == (size if whole else last_start)
-        assert (again.find_duplicate(batch(2, producer=(7, 0, 46))) is not None) == whole
+        assert (find_duplicate(again, batch(2, producer=(7, 0, 46))) is not None) == whole
         assert append(again, batch(2, producer=(7, 0, again.log_end_offset))).last_offset == again.log_end_offset - 1
         again.close()
 
@@ -180,7 +181,7 @@ def stored(files: Files) -> dict[str, bytes | None]:
 
 def append_all(log: PartitionLog, batches: list[tuple[int, int]]) -> None:
     for at in batches:
-        log.append_as_follower(batch(5, at=at))
+        append_as_follower(log, batch(5, at=at))
 
 
 def test_file_names_equal_kafkas(files: Files) -> None:

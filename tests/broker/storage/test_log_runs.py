@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import append_as_follower
 from anabranch.broker.storage.log_settings import UNLIMITED
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -98,7 +99,7 @@ def refusal_of(log: PartitionLog, pieces: list[bytes]) -> ErrorCode | None:
     """Append pieces up to the first that is refused."""
     for piece in pieces:
         try:
-            log.append_as_follower(piece)
+            append_as_follower(log, piece)
         except KafkaError as refusal:
             return refusal.code
     return None

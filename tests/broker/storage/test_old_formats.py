@@ -7,6 +7,7 @@ import pytest
 
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import append_as_leader
 from anabranch.broker.storage.old_formats import convert
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import check_crc, read_header, set_log_append_time
@@ -144,8 +145,8 @@ def log(files: Files) -> PartitionLog:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_message_sets_are_appended_as_batches(log: PartitionLog, codec: Compression) -> None:
-    log.append_as_leader(batch(2), leader_epoch=4, now_ms=NOW_MS)
-    info = log.append_as_leader(message_set(codec=codec), leader_epoch=4, now_ms=NOW_MS)
+    append_as_leader(log, batch(2), leader_epoch=4, now_ms=NOW_MS)
+    info = append_as_leader(log, message_set(codec=codec), leader_epoch=4, now_ms=NOW_MS)
     assert (info.first_offset, info.last_offset, info.log_append_time_ms, info.record_count) == (2, 4, -1, 3)
     stored = read_header(log.read(2, 1 << 20))
     assert (stored.base_offset, stored.partition_leader_epoch, stored.codec) == (2, 4, codec)
@@ -155,7 +156,7 @@ def test_rules_of_batches_apply_to_message_sets(log: PartitionLog) -> None:
     def appended(records: bytes, **settings: Any) -> ErrorCode:
         log.settings = LogSettings(**settings)
         try:
-            log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS)
+            append_as_leader(log, records, leader_epoch=0, now_ms=NOW_MS)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
@@ -174,26 +175,26 @@ def test_topic_compression_level_applies(log: PartitionLog) -> None:
         log.settings = LogSettings(compression_type="gzip", compression_gzip_level=level)
         value = b"".join(b"%d " % (n * n % 997) for n in range(9000))
         for records in (batch(1, value=value), build_message(message()._replace(value=value))):
-            sizes.append(log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS).size_bytes)
+            sizes.append(append_as_leader(log, records, leader_epoch=0, now_ms=NOW_MS).size_bytes)
     assert min(sizes[:2]) > max(sizes[2:])
 
 
 def test_log_append_time_replaces_timestamps_of_message_sets(log: PartitionLog) -> None:
     log.settings = LogSettings(message_timestamp_type="LogAppendTime")
-    info = log.append_as_leader(message_set(magic=0), leader_epoch=0, now_ms=NOW_MS + 99)
+    info = append_as_leader(log, message_set(magic=0), leader_epoch=0, now_ms=NOW_MS + 99)
     assert info.log_append_time_ms == NOW_MS + 99
     assert {one.timestamp_ms for one in iter_records(log.read(0, 1 << 20))} == {NOW_MS + 99}
 
 
 def test_partial_message_set_appends_nothing(log: PartitionLog) -> None:
-    info = log.append_as_leader(GOOD[:20], leader_epoch=0, now_ms=NOW_MS)
+    info = append_as_leader(log, GOOD[:20], leader_epoch=0, now_ms=NOW_MS)
     assert (info.first_offset, info.last_offset, log.log_end_offset) == (-1, -1, 0)
 
 
 def test_log_append_time_attribute_of_a_producer_is_cleared(log: PartitionLog) -> None:
     claiming = bytearray(batch(2, timestamp_ms=NOW_MS))
     set_log_append_time(claiming, 0, read_header(claiming), NOW_MS + 5)
-    info = log.append_as_leader(bytes(claiming), leader_epoch=0, now_ms=NOW_MS)
+    info = append_as_leader(log, bytes(claiming), leader_epoch=0, now_ms=NOW_MS)
     stored = log.read(0, 1 << 20)
     assert (info.log_append_time_ms, read_header(stored).is_log_append_time) == (-1, False)
     assert check_crc(stored, 0, read_header(stored))

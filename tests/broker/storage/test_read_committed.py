@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import append_as_follower, append_as_leader
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.records.batch import Buffer, iter_batches
 from anabranch.protocol.records.control import ControlType, build_end_transaction, read_control
@@ -80,7 +81,7 @@ class Reader:
         limit = log.last_stable_offset(high_watermark)
         data = log.read(self.position, max_bytes, limit_offset=limit)
         before = self.position
-        records, self.position = committed(data, log.aborted_in(data, before), before)
+        records, self.position = committed(data, log.producers.aborted_in(data, before), before)
         self.got += records
         return self.position > before
 
@@ -186,7 +187,7 @@ class ReadCommittedMachine(RuleBasedStateMachine):
             coordinator_epoch=1,
             timestamp_ms=NOW_MS,
         )
-        info = self.leader.append_as_leader(content, leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
+        info = append_as_leader(self.leader, content, leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
         if transaction is not None:
             transaction.commit, transaction.marker = commit, info.first_offset
             producer.open = None
@@ -200,7 +201,7 @@ class ReadCommittedMachine(RuleBasedStateMachine):
     def replicate(self, max_bytes: int) -> None:
         if self.copy.log_end_offset < self.leader.log_start_offset:
             self.copy.truncate_fully_and_start_at(self.leader.log_start_offset)
-        self.copy.append_as_follower(bytes(self.leader.read(self.copy.log_end_offset, max_bytes)))
+        append_as_follower(self.copy, bytes(self.leader.read(self.copy.log_end_offset, max_bytes)))
 
     @rule(clean=st.booleans(), which=st.sampled_from(["leader", "copy"]))
     def reopen(self, clean: bool, which: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.log_append import append_as_follower
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import iter_batches, read_header
@@ -31,7 +32,7 @@ def holding(files: MemoryFiles, records: bytes, settings: LogSettings) -> Partit
     log = PartitionLog.open(files, "t-0", settings, NOW_MS)
     for key in (b"a", b"b", b"a", b"b"):
         append(log, batch(key=key), epoch=0)
-    log.append_as_follower(stored_at(records, log.log_end_offset))
+    append_as_follower(log, stored_at(records, log.log_end_offset))
     for key in (b"a", b"c", b"a", b"c"):
         append(log, batch(key=key), epoch=0)
     return log

@@ -15,6 +15,7 @@ from anabranch.broker.coordinators.runtime.journal import (
     TransactionEnd,
     entries_of,
 )
+from anabranch.broker.storage.log_append import append_as_follower, append_as_leader
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 from anabranch.protocol.records.batch_builder import BatchBuilder
@@ -97,10 +98,10 @@ async def test_unreadable_records_are_skipped(records: bytes, caplog: pytest.Log
         mine = journal(world)
         await mine.append(0, [(encode_key(OFFSET_KEY), b"1")], {})
         log = world[1].replicas.partition(mine.topic, 0).log
-        log.append_as_follower(stored_at(records, 1))
+        append_as_follower(log, stored_at(records, 1))
         junk = BatchBuilder()
         junk.append(b"\0", b"a key that is none", timestamp_ms=0)
-        log.append_as_follower(stored_at(junk.build(), log.log_end_offset))
+        append_as_follower(log, stored_at(junk.build(), log.log_end_offset))
         last = await mine.append(0, [(encode_key(OFFSET_KEY), b"2")], {})
         received: list[JournalRecord | TransactionEnd] = []
         assert await mine.replay(0, received.append) == last + 1
@@ -121,7 +122,7 @@ async def test_load_lets_others_run_every_few_thousand_records() -> None:
         builder = BatchBuilder()
         builder.append(encode_key(OFFSET_KEY), b"1", timestamp_ms=0)
         for _ in range(8_000):
-            partition.log.append_as_leader(builder.build(), leader_epoch=0, now_ms=0, origin="coordinator")
+            append_as_leader(partition.log, builder.build(), leader_epoch=0, now_ms=0, origin="coordinator")
         partition.advance_high_watermark(0)
         received: list[JournalRecord | TransactionEnd] = []
         seen = [0]
