@@ -39,7 +39,6 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.connection import Connection
 from anabranch.clients.connection_pool import (
@@ -53,10 +52,9 @@ from anabranch.clients.connection_pool import (
     ConnectionPool,
 )
 from anabranch.clients.coordinators import Coordinators
-from anabranch.clients.metadata import NO_LEADER, REFUSED_FOR_GOOD, ClusterMetadata
-from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.host_port import format_host_port
+from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
+from anabranch.clients.metadata_updater import MetadataUpdater, PartitionRemoved
+from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 __all__ = ["DATA", "GROUP", "JOIN", "MORE_DATA", "POSITIONS", "POSITION_CHANNELS", "Network", "make_rng"]
@@ -65,14 +63,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 1.0
 """After this time without an answer another node is asked, too."""
-QUIET_S: Final = 1.0
-"""How long bootstrapping takes before it is logged."""
 
 Result = TypeVar("Result")
-
-
-class PartitionRemoved(KafkaError):
-    """A merge has removed the partition. The error code is retriable, but a retry does not help."""
 
 
 class Network:
@@ -80,19 +72,11 @@ class Network:
 
     def __init__(self, config: NetworkConfig, rng: random.Random) -> None:
         self.config = config
-        self.metadata = ClusterMetadata()
         self._rng = rng
         self._loop = asyncio.get_running_loop()
-        self._links = ConnectionPool(config, rng, address_of=self._address_of, on_failure=self.request_refresh)
+        self._pool = ConnectionPool(config, rng, address_of=self._address_of, on_failure=self.request_refresh)
+        self._updater = MetadataUpdater(config, rng, self._pool, self.ask_any)
         self._coordinators = Coordinators(self)
-        self._topics: dict[str, None] = {}
-        self._create_topics = True
-        self._refreshing: asyncio.Task[ClusterMetadata] | None = None
-        self._refresh_again = False
-        self._refresh_failures = 0
-        self._wake_up: asyncio.TimerHandle | None = None
-        self._listeners: list[Callable[[ClusterMetadata], None]] = []
-        self._closed = False
 
     # lifecycle
 
@@ -100,114 +84,55 @@ class Network:
         """Bootstrap: connect to a node and fetch the metadata.
 
         Raises ConnectionError if no node answers in time, and AuthenticationFailed at once if one refuses the login.
-        Logs once if it takes longer than a moment.
         """
-        slow_log = self._loop.call_later(QUIET_S, self._log_waiting)
-        try:
-            await self._find_cluster()
-        finally:
-            slow_log.cancel()
-        self._plan_refresh(self.config.metadata_max_age_ms)
-
-    def _log_waiting(self) -> None:
-        names = ", ".join(format_host_port(*one) for one in self.config.bootstrap_servers)
-        log.warning("waiting for an answer from %s, up to %g s", names, self.config.bootstrap_timeout_ms / 1000)
-
-    async def _find_cluster(self) -> None:
-        deadline = self._loop.time() + self.config.bootstrap_timeout_ms / 1000
-        failures = 0
-        while True:
-            error = await self._bootstrap()
-            if error is None:
-                break
-            if isinstance(error, AuthenticationFailed):
-                raise error  # another attempt would be refused too
-            failures += 1
-            wait_s = self.config.retry_backoff.wait_ms(failures, self._rng) / 1000
-            if self._loop.time() + wait_s >= deadline:
-                names = ", ".join(format_host_port(*one) for one in self.config.bootstrap_servers)
-                raise ConnectionError(f"no bootstrap server responded ({names}): {error}") from error
-            await asyncio.sleep(wait_s)
+        await self._updater.start()
 
     async def close(self) -> None:
         """Close every connection; open calls fail with `ConnectionError`. Leaves no task behind."""
-        self._closed = True
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-        refreshing = [] if self._refreshing is None else [self._refreshing]
-        for task in refreshing:
-            task.cancel()
-        await self._links.close()
-        await asyncio.gather(*refreshing, return_exceptions=True)
+        self._updater.close()
+        await self._pool.close()
+        await self._updater.wait_closed()
 
     # metadata
 
-    def follow(self, *topics: str) -> None:
-        """Include these topics in every refresh from now on. Does not refresh by itself.
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """The current snapshot."""
+        return self._updater.metadata
 
-        Raises TypeError or ValueError for a name that cannot be encoded, since no refresh could succeed any more.
-        """
-        for topic in topics:
-            if not isinstance(topic, str):
-                raise TypeError(f"the name of a topic is a str, not {topic!r}")
-            topic.encode()
-        self._topics.update(dict.fromkeys(topics))
+    def follow(self, *topics: str) -> None:
+        """Include these topics in every refresh from now on. Raises TypeError or ValueError for an impossible name."""
+        self._updater.follow(*topics)
 
     def unfollow(self, topic: str) -> None:
         """Leave a topic out of refreshes."""
-        self._topics.pop(topic, None)
+        self._updater.unfollow(topic)
 
     def without_auto_creation(self) -> None:
         """Disable auto-creation by metadata requests: for admins and consumers."""
-        self._create_topics = False
+        self._updater.without_auto_creation()
 
     def on_metadata(self, listener: Callable[[ClusterMetadata], None]) -> Callable[[], None]:
         """Call `listener` with every new snapshot, before waiting callers resume. Returns a function that stops it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return self._updater.on_metadata(listener)
 
-    def on_connection(self, listener: Callable[[int], None]) -> None:
-        """Call `listener` with a node id when its connection is ready, or when another attempt may start."""
-        self._links.listeners.append(listener)
+    def await_epochs(self, seen: Mapping[TopicPartition, int]) -> None:
+        """Use no leader that is older than these epochs, which others have seen."""
+        self._updater.await_epochs(seen)
 
     async def refresh(self) -> ClusterMetadata:
         """Return a snapshot requested after this call began. Raises `ConnectionError` when no node answers."""
-        if self._refreshing is not None:
-            # A pending request may predate the caller's reason, or lack the caller's topic.
-            await asyncio.wait([self._refreshing])
-        if self._closed:
-            raise ConnectionError("the client is closed")
-        if self._refreshing is None:
-            self._begin_refresh()
-        task = self._refreshing
-        assert task is not None, "a refresh was begun"
-        return await self._links.outcome(task)
+        return await self._updater.refresh()
 
     def request_refresh(self) -> None:
         """Refresh soon, without waiting; failures are retried with backoff until one succeeds."""
-        if self._closed:
-            return
-        if self._refreshing is not None:
-            self._refresh_again = True
-        else:
-            self._begin_refresh()
+        self._updater.request_refresh()
 
     async def wait_for(
         self, condition: Callable[[ClusterMetadata], bool], *, timeout_ms: float | None = None
     ) -> ClusterMetadata:
         """Refresh until the snapshot satisfies `condition`. Raises `TimeoutError` if the time is up first."""
-        failures = 0
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-            while not condition(self.metadata):
-                await self._pause(failures)
-                try:
-                    await self.refresh()
-                except (ConnectionError, TimeoutError) as error:
-                    if self._closed:
-                        raise
-                    log.debug("metadata refresh failed, retrying: %s", error)
-                failures += 1
-        return self.metadata
+        return await self._updater.wait_for(condition, timeout_ms=timeout_ms)
 
     async def wait_for_topic(
         self,
@@ -219,49 +144,28 @@ class Network:
     ) -> ClusterMetadata:
         """Refresh until a topic, or its partition `index`, satisfies `condition`.
 
-        Raises `KafkaError` when a response to this call's own request refuses the topic for good, or lacks a partition
-        that a merge has removed; the result of an earlier request may have changed since. The `TimeoutError` describes
-        the topic's problem.
+        Raises `KafkaError` if the topic is refused for good, `PartitionRemoved`, `TimeoutError`.
         """
-        self.follow(topic)
-        started_s = self._loop.time()
-        if self._refreshing is not None and not condition(self.metadata):
-            # Another caller may have refreshed for the same condition.
-            await asyncio.wait([self._refreshing], timeout=None if timeout_ms is None else timeout_ms / 1000)
-        before = self.metadata
-        left_ms = None if timeout_ms is None else timeout_ms - (self._loop.time() - started_s) * 1000
-
-        def is_reached(metadata: ClusterMetadata) -> bool:
-            if condition(metadata):
-                return True
-            code = metadata.errors.get(topic, ErrorCode.NONE)
-            if code in REFUSED_FOR_GOOD and metadata is not before:
-                raise KafkaError(code, topic)
-            if metadata is not before and metadata.has_removed(topic, index):
-                raise PartitionRemoved(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, metadata.obstacle(topic, index))
-            return False
-
-        try:
-            return await self.wait_for(is_reached, timeout_ms=left_ms)
-        except TimeoutError:
-            obstacle = self.metadata.obstacle(topic, None if index < 0 else index)
-            obstacle = obstacle or f"{topic} does not meet the condition"
-            raise TimeoutError(f"not usable within {timeout_ms} ms: {obstacle}") from None
+        return await self._updater.wait_for_topic(topic, condition, index=index, timeout_ms=timeout_ms)
 
     # calls
 
+    def on_connection(self, listener: Callable[[int], None]) -> None:
+        """Call `listener` with a node id when its connection is ready, or when another attempt may start."""
+        self._pool.listeners.append(listener)
+
     def ready(self, node_id: int, *, channel: int = DATA) -> Connection | None:
         """Return the open connection to a node; None while an attempt is in progress or backed off."""
-        return self._links.ready(node_id, channel)
+        return self._pool.ready(node_id, channel)
 
     def error_for(self, topic: str, index: int) -> str:
         """Describe why a partition's leader cannot be reached; empty if no reason is known."""
         known = self.metadata.obstacle(topic, index)
-        return known or self._links.last_error(self.metadata.leader(topic, index), DATA)
+        return known or self._pool.last_error(self.metadata.leader(topic, index), DATA)
 
     async def connection(self, node_id: int, *, channel: int = DATA) -> Connection:
         """Connect to a node. Raises `ConnectionError` if it cannot be reached now."""
-        return await self._links.connection(node_id, channel)
+        return await self._pool.connection(node_id, channel)
 
     async def call(
         self,
@@ -281,9 +185,9 @@ class Network:
             connection = await self.connection(node_id, channel=channel)
             response = await connection.call(request, version=version, timeout_ms=timeout_ms)
         except TimeoutError:
-            self._links.silent.add(node_id)
+            self._pool.silent.add(node_id)
             raise
-        self._links.silent.discard(node_id)
+        self._pool.silent.discard(node_id)
         return response
 
     async def call_any(self, request: Any) -> Any:
@@ -311,7 +215,7 @@ class Network:
                 patience_s = PATIENCE_S if nodes else None
                 done, _ = await asyncio.wait(asked, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
-                    self._links.silent.update(asked.values())
+                    self._pool.silent.update(asked.values())
                 for task in done:
                     del asked[task]
                     try:
@@ -383,45 +287,19 @@ class Network:
             try:
                 return await operation()
             except (ConnectionError, TimeoutError) as error:
-                if self._closed or self._loop.time() >= deadline:
+                if self._pool.closed or self._loop.time() >= deadline:
                     raise
                 log.debug("retrying: %s", error)
                 self.request_refresh()
             except KafkaError as error:
                 is_final = isinstance(error, PartitionRemoved) or not error.code.retriable
-                if is_final or self._closed or self._loop.time() >= deadline:
+                if is_final or self._pool.closed or self._loop.time() >= deadline:
                     raise
                 log.debug("retrying: %s", error)
                 if error.code.invalid_metadata:
                     self.request_refresh()
             failures += 1
-            await self._pause(failures)
-
-    # internals
-
-    async def _pause(self, failures: int) -> None:
-        if failures:
             await asyncio.sleep(self.config.retry_backoff.wait_ms(failures, self._rng) / 1000)
-
-    async def _bootstrap(self) -> Exception | None:
-        """Fetch metadata from one address after another; return the last error if none answers."""
-        addresses = list(self.config.bootstrap_servers)
-        self._rng.shuffle(addresses)
-        failure: Exception | None = None
-        for address in addresses:
-            try:
-                connection = await self._links.open(address)
-                try:
-                    self._apply(await connection.call(self._metadata_request()))
-                finally:
-                    await connection.close()
-            except (ConnectionError, TimeoutError, KafkaError) as error:
-                failure = error
-            else:
-                if self.metadata.nodes:
-                    return None
-                failure = ConnectionError(f"{format_host_port(*address)} has no metadata of brokers yet")
-        return failure
 
     def _address_of(self, node_id: int) -> Address | None:
         node = self.metadata.nodes.get(node_id)
@@ -430,63 +308,7 @@ class Network:
     def _nodes_by_preference(self) -> list[int]:
         nodes = list(self.metadata.nodes)
         self._rng.shuffle(nodes)
-        return sorted(nodes, key=self._links.preference)
-
-    def _metadata_request(self) -> MetadataRequest:
-        topics = [MetadataRequestTopic(name=topic) for topic in self._topics]
-        return MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics, generation_aware=True)
-
-    def _begin_refresh(self) -> None:
-        self._refresh_again = False
-        task = self._refreshing = self._loop.create_task(self._ask_for_metadata(), name="metadata refresh")
-        task.add_done_callback(self._on_refreshed)
-
-    async def _ask_for_metadata(self) -> ClusterMetadata:
-        try:
-            response = await self.ask_any(self._metadata_request())
-        except (ConnectionError, TimeoutError):
-            # All known nodes may be gone while the cluster continues elsewhere.
-            error = await self._bootstrap()
-            if error is not None:
-                raise ConnectionError(f"no node responded: {error}") from error
-        else:
-            self._apply(response)
-        return self.metadata
-
-    def _apply(self, response: MetadataResponse) -> None:
-        self.metadata = self.metadata.update(response, complete=False)
-        self._links.prune()
-        for listener in list(self._listeners):
-            listener(self.metadata)
-
-    def await_epochs(self, seen: Mapping[TopicPartition, int]) -> None:
-        """Use no leader that is older than these epochs, which others have seen: a stale node sends old metadata."""
-        found = self.metadata.await_epochs(seen)
-        if found is not self.metadata:
-            self.metadata = found
-            self.request_refresh()
-
-    def _on_refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
-        self._refreshing = None
-        if task.cancelled() or self._closed:
-            return
-        error = task.exception()
-        if error is None:
-            self._refresh_failures = 0
-            if self._refresh_again:
-                self._begin_refresh()
-            else:
-                self._plan_refresh(self.config.metadata_max_age_ms)
-            return
-        if not isinstance(error, ConnectionError | TimeoutError):
-            log.error("metadata refresh failed", exc_info=error)
-        self._refresh_failures += 1
-        self._plan_refresh(self.config.retry_backoff.wait_ms(self._refresh_failures, self._rng))
-
-    def _plan_refresh(self, wait_ms: float) -> None:
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-        self._wake_up = self._loop.call_later(wait_ms / 1000, self.request_refresh)
+        return sorted(nodes, key=self._pool.preference)
 
 
 def make_rng(rng: random.Random | None) -> random.Random:

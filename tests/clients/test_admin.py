@@ -56,6 +56,6 @@ async def test_wait_outlasts_a_cluster_that_is_down() -> None:
         await admin.wait_for_topic("t")
         await cluster.crash_broker(1)
         waiting = asyncio.create_task(admin.wait_for_topic("t"))
-        await until(lambda: admin.network._refresh_failures > 0)
+        await until(lambda: admin.network._updater._refresh_failures > 0)
         await cluster.start_broker(1)
         assert (await waiting).partitions[0].leader == 1

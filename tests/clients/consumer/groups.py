@@ -326,7 +326,7 @@ async def readers(history: History, count: int, **settings: Any) -> AsyncIterato
         yield members
     finally:
         for member in members:
-            if not member.consumer._network._closed:
+            if not member.consumer._network._pool.closed:
                 await member.stop()
 
 
