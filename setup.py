@@ -36,6 +36,7 @@ HOT: Final = (
     "clients/consumer/delivery",
     "clients/consumer/progress",
     "clients/producer/accumulator",
+    "clients/producer/batch_delivery",
     "clients/producer/producer_record",
     "clients/producer/queues",
     "broker/network/eager_coroutine",

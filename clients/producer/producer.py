@@ -146,7 +146,7 @@ class Producer:
         marks = AuditMarks(self._rng)
         self._marks = marks if audit else None
         self._accumulator = Accumulator(self._config, self._network_config.retry_backoff, self._rng)
-        self._accumulator.marks = self._marks
+        self._accumulator.delivery.marks = self._marks
         if not isinstance(partitioner, str):
             self._accumulator.partitioner = OwnPartitioner(
                 partitioner,
@@ -235,7 +235,7 @@ class Producer:
 
     def _abandon(self) -> None:
         """Fail unsent records, so that no caller waits for them for ever."""
-        self._accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was stopped"))
+        self._accumulator.delivery.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was stopped"))
 
     async def __aenter__(self) -> Self:
         return await self.start()

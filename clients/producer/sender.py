@@ -74,7 +74,7 @@ class Sender:
     def start(self) -> None:
         """Start the task."""
         self._running = True
-        self._accumulator.obstacle = self._network.error_for
+        self._accumulator.delivery.obstacle = self._network.error_for
         self._network.on_connection(lambda node_id: self.wake())
         self._task = self._loop.create_task(self._run(), name="producer sender")
         self._task.add_done_callback(lambda _: self.on_end())
@@ -153,7 +153,7 @@ class Sender:
         except Exception as error:
             log.exception("the producer is stopping: %s", error)
             self.on_failure(error)
-            self._accumulator.abandon(error)
+            self._accumulator.delivery.abandon(error)
 
     def _wake_at(self, wake_at_s: float | None) -> float | None:
         """Return when to drain again. Without a producer id that is soon, because no event would wake the sender."""
@@ -166,7 +166,7 @@ class Sender:
         """Check periodically for stalls while anything is to be sent, and log them."""
         self._stall_timer = None
         active = self._accumulator.active
-        line = self._stall_watch.check(active, self._loop.time(), self._accumulator.why_late)
+        line = self._stall_watch.check(active, self._loop.time(), self._accumulator.delivery.why_late)
         if line is not None:
             log.warning("%s; timed out after %g s", line, self._config.delivery_timeout_ms / 1000)
         if active:
@@ -237,7 +237,7 @@ class Sender:
             return
         now = self._loop.time()
         for batch in batches:
-            self._accumulator.complete(batch, ErrorCode.NONE, now)
+            self._accumulator.delivery.complete(batch, ErrorCode.NONE, now)
 
     def _request(self, batches: list[Batch]) -> ProduceRequest:
         topics: dict[tuple[str, bytes], TopicProduceData] = {}
@@ -294,7 +294,7 @@ class Sender:
         code = ErrorCode(row.error_code)
         if code.invalid_metadata or (code in _STARVED and batch.queue.index not in batch.queue.topic.starved):
             self._refresh_soon()
-        self._accumulator.complete(
+        self._accumulator.delivery.complete(
             batch,
             code,
             now,
@@ -308,7 +308,7 @@ class Sender:
     def _on_lost(self, batches: list[Batch]) -> None:
         now = self._loop.time()
         for batch in batches:
-            self._accumulator.on_lost(batch, now)
+            self._accumulator.delivery.on_lost(batch, now)
         self._refresh_soon()
         self.wake()
 

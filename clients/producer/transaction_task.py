@@ -86,8 +86,8 @@ class TransactionTask:
         if self._transactions.state is State.INITIALIZING:
             await self._until(self._ready, "no new producer epoch")
         self._transactions.begin()
-        if self._accumulator.marks is not None:
-            self._accumulator.marks.begin_transaction()
+        if self._accumulator.delivery.marks is not None:
+            self._accumulator.delivery.marks.begin_transaction()
 
     async def commit(self) -> None:
         """End the transaction once every record in it is stored."""
@@ -97,15 +97,15 @@ class TransactionTask:
             self._sender.wake()
             await self._until(self._over, "the outcome of the commit is unknown")
             self._transactions.on_end_reported()
-            if self._accumulator.marks is not None:
-                self._accumulator.marks.on_committed()
+            if self._accumulator.delivery.marks is not None:
+                self._accumulator.delivery.marks.on_committed()
         finally:
             self._accumulator.hurry -= 1
 
     async def abort(self) -> None:
         """Abort the transaction: read_committed consumers never see its records."""
         self._transactions.abort()
-        self._accumulator.drop_doomed()
+        self._accumulator.delivery.drop_doomed()
         await self._until(self._over, "the transaction is not aborted yet")
         self._transactions.on_end_reported()
 
@@ -138,7 +138,7 @@ class TransactionTask:
                 continue
             wait_s = await self._ask(call)
             if self._transactions.doomed:
-                self._accumulator.drop_doomed()
+                self._accumulator.delivery.drop_doomed()
             self._sender.wake()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)

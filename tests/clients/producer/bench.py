@@ -47,7 +47,7 @@ class AccumulatorBench:
         return [batch for batches in self.drain(leader=leader).requests.values() for batch in batches]
 
     def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, *, offset: int = 0, generation: int = -1) -> None:
-        self.accumulator.complete(batch, code, self.now, base_offset=offset, generation=generation)
+        self.accumulator.delivery.complete(batch, code, self.now, base_offset=offset, generation=generation)
 
 
 class Bench(AccumulatorBench):

@@ -40,7 +40,7 @@ class Bench(AccumulatorBench):
     def __init__(self) -> None:
         super().__init__(batch_bytes=1, delivery_timeout_ms=1000)
         self.adopt((0, 1))
-        self.marks = self.accumulator.marks = AuditMarks(random.Random(1))
+        self.marks = self.accumulator.delivery.marks = AuditMarks(random.Random(1))
 
     def send(self, key: bytes = b"k") -> Receipt:
         receipt = self.append(0, key, b"v", (self.marks.next_header("t", key),))
@@ -125,7 +125,7 @@ def test_failed_record_restarts_numbering_only_of_records_never_stored() -> None
     for _ in range(3):
         bench.send()
     failed, lost, refused = bench.batches()
-    bench.accumulator.on_lost(lost, bench.now)
+    bench.accumulator.delivery.on_lost(lost, bench.now)
     bench.answer(failed, ErrorCode.INVALID_RECORD)
     bench.answer(refused, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.now = 0.4
@@ -181,7 +181,7 @@ class MarkedWorld(World):
         super().__init__(counts, random.Random(seed), expiring=True)
         self._ticks = 0
         self.failed_at: dict[int, int] = {}
-        self.marks = self.accumulator.marks = Timed(self, seed)
+        self.marks = self.accumulator.delivery.marks = Timed(self, seed)
         self.refusals = 6
         self.seen: dict[int, Mark] = {}
 

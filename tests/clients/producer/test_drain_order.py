@@ -81,7 +81,7 @@ def test_split_halves_count_against_batches_that_leader_remembers() -> None:
     for _ in range(12):
         bench.send()
     batches = [bench.one() for _ in range(5)]
-    bench.accumulator.on_lost(batches[0], bench.now)
+    bench.accumulator.delivery.on_lost(batches[0], bench.now)
     bench.answer(batches[1], ErrorCode.MESSAGE_TOO_LARGE)
     for batch in batches[2:]:
         bench.answer(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)

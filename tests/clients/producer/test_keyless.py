@@ -81,7 +81,7 @@ def test_possibly_stored_batch_stays_in_starved_partition(outcome: str | ErrorCo
     if isinstance(outcome, ErrorCode):
         bench.answer(batch, outcome)
     else:
-        bench.accumulator.on_lost(batch, bench.now)
+        bench.accumulator.delivery.on_lost(batch, bench.now)
     starve(bench, 0)
     assert list(bench.topic.queue(0).unresolved) == [batch]
 

@@ -302,9 +302,9 @@ def test_k504_outcome_that_only_a_removed_partition_knew(
     topic = world.accumulator.topic(TOPIC)
     (batch,) = topic.queue(0).unresolved
     if response_lost:
-        world.accumulator.on_lost(batch, world.now)
+        world.accumulator.delivery.on_lost(batch, world.now)
     code = ErrorCode.INVALID_PARTITION_METADATA
-    world.accumulator.complete(batch, code, world.now, generation=3, first_generation=first_generation)
+    world.accumulator.delivery.complete(batch, code, world.now, generation=3, first_generation=first_generation)
     ((_, _, receipt),) = world.sent
     assert topic.queue(0).idle
     assert len(topic.returned) == (0 if fails else 1)
@@ -487,13 +487,13 @@ def test_batch_of_deleted_topic_without_response_moves_once_a_leader_does_not_kn
     (batch,) = topic.queue(0).unresolved
     if not with_id:
         batch.batch_generation = -1
-    world.accumulator.on_lost(batch, world.now)
+    world.accumulator.delivery.on_lost(batch, world.now)
     world.accumulator.adopt(TOPIC, b"other", WIDER, range(4))
     world.accumulator.note_gone(TOPIC, range(4))
-    world.accumulator.complete(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, world.now)
+    world.accumulator.delivery.complete(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, world.now)
     assert list(topic.queue(0).unresolved) == [batch]
     assert batch.topic_id == b"id", "it is not for the other one"
-    world.accumulator.complete(batch, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, world.now)
+    world.accumulator.delivery.complete(batch, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, world.now)
     assert waiting(topic) == ({1: [0]} if with_id else {})
     assert topic.queue(0).next_sequence == 1, "if it is stored after all, another batch is no duplicate of it"
 
@@ -508,7 +508,7 @@ def test_batch_of_deleted_topic_without_response_moves_if_the_next_topic_lacks_i
     (batch,) = topic.queue(3).unresolved
     if not with_id:
         batch.batch_generation = -1
-    world.accumulator.on_lost(batch, world.now)
+    world.accumulator.delivery.on_lost(batch, world.now)
     world.accumulator.adopt(TOPIC, b"other", Lineage(1, [(0, 1)]), range(1))
     world.accumulator.note_gone(TOPIC, range(1))
     assert waiting(topic) == ({0: [0]} if with_id else {})
@@ -535,7 +535,7 @@ def test_refusal_by_a_leader_of_the_deleted_topic_fences_no_partition_of_the_nex
     topic = world.accumulator.topic(TOPIC)
     (batch,) = topic.queue(0).unresolved
     world.accumulator.adopt(TOPIC, b"other", WIDER, range(4))
-    world.accumulator.complete(batch, ErrorCode.INVALID_PARTITION_METADATA, world.now, generation=7)
+    world.accumulator.delivery.complete(batch, ErrorCode.INVALID_PARTITION_METADATA, world.now, generation=7)
     assert waiting(topic) == {1: [0]}
     assert not topic.queue(0).fenced
 
@@ -549,7 +549,7 @@ def test_refusal_of_batch_of_deleted_topic_fences_no_partition_of_a_topic_withou
     topic = world.accumulator.topic(TOPIC)
     (batch,) = topic.queue(0).unresolved
     world.accumulator.adopt(TOPIC, b"other", None, range(1))
-    world.accumulator.complete(batch, ErrorCode.INVALID_PARTITION_METADATA, world.now, generation=0)
+    world.accumulator.delivery.complete(batch, ErrorCode.INVALID_PARTITION_METADATA, world.now, generation=0)
     assert waiting(topic) == {0: [0]}
     assert not topic.queue(0).fenced
 

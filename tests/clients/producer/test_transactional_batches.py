@@ -47,7 +47,7 @@ class Bench(AccumulatorBench):
 
     def abort(self) -> list[Step]:
         self.transactions.abort()
-        self.accumulator.drop_doomed()
+        self.accumulator.delivery.drop_doomed()
         return self.ask()
 
 
@@ -104,7 +104,7 @@ def test_records_of_an_ending_sender_are_not_left_out_of_a_commit(place: str) ->
         topic.queue(0).fence = 1
         switch.withdraw(topic.queue(0))
     bench.transactions.commit()
-    bench.accumulator.abandon(ValueError("a bug"))
+    bench.accumulator.delivery.abandon(ValueError("a bug"))
     assert isinstance(receipt.error, ValueError)
     assert bench.ask() == []
     assert isinstance(bench.transactions.failure, AbortableError)
@@ -118,7 +118,7 @@ def test_batch_lost_during_abort_is_not_sent_again() -> None:
     receipt = bench.send()
     (batch,) = bench.sent()
     bench.abort()
-    bench.accumulator.on_lost(batch, bench.now)
+    bench.accumulator.delivery.on_lost(batch, bench.now)
     assert isinstance(receipt.error, TransactionAborted)
     assert bench.accumulator.outstanding == 0
     assert bench.ask() == [Step.END, Step.INITIALIZE]
@@ -157,7 +157,7 @@ def test_sequence_error_behind_older_batch_is_retried() -> None:
     (second,) = bench.batches()
     bench.send()
     (third,) = bench.batches()
-    bench.accumulator.on_lost(second, bench.now)
+    bench.accumulator.delivery.on_lost(second, bench.now)
     bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.transactions.state is State.IN_TRANSACTION
     bench.now = 1.0

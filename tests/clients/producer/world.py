@@ -266,7 +266,7 @@ class World:
         request, (code, offset, generation) = self.answers[node].popleft()
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.believed[request.partition] = self.where[request.partition]
-        self.accumulator.complete(request.batch, code, self.now, base_offset=offset, generation=generation)
+        self.accumulator.delivery.complete(request.batch, code, self.now, base_offset=offset, generation=generation)
 
     def break_connection(self, node: int) -> None:
         """Answers are lost; requests inside may still arrive, later, but in their order."""
@@ -276,7 +276,7 @@ class World:
         self.wires[node] = deque()
         self.answers[node].clear()
         for request in lost:
-            self.accumulator.on_lost(request.batch, self.now)
+            self.accumulator.delivery.on_lost(request.batch, self.now)
 
     def zombie_step(self) -> None:
         wire = self.rng.choice(self.zombies)
