@@ -1,7 +1,7 @@
 """Makes application tasks wait for a producer's buffer: for free space, or for a flush.
 
 `SendQueue` is where `send` waits while the buffer is full: first in, first out, one at a time, so that records are
-accepted in the order of the calls. `Flush` ends with the last of the records accepted before it began.
+accepted in the order of the calls. A flush ends with the last of the records accepted before it began.
 """
 
 from __future__ import annotations
@@ -46,6 +46,28 @@ class SendQueue:
         """Admit the first waiting call."""
         if self.waiting and not self._accumulator.full and not self.waiting[0].done():
             self.waiting[0].set_result(None)
+
+
+class Flushes:
+    """The flushes in progress. `wake` wakes the sender. Source: Kafka's `RecordAccumulator.awaitFlushCompletion`."""
+
+    def __init__(self, accumulator: Accumulator, wake: Callable[[], None]) -> None:
+        self._accumulator = accumulator
+        self._wake = wake
+        self.pending: list[Flush] = []
+
+    async def wait(self) -> None:
+        """Wait until every record accepted so far is stored or has failed, without waiting for batches to fill."""
+        accumulator = self._accumulator
+        flush = Flush(accumulator.order, accumulator.outstanding, asyncio.get_running_loop().create_future())
+        self.pending.append(flush)
+        accumulator.hurry += 1
+        self._wake()
+        try:
+            await flush.finished
+        finally:
+            accumulator.hurry -= 1
+            self.pending.remove(flush)
 
 
 class Flush:

@@ -1,4 +1,4 @@
-"""The public `Producer`: accepts records and returns futures; accumulator and sender do the rest.
+"""The public `Producer`: its settings, its lifecycle and the application's calls.
 
 Order: records with the same key are stored in the order of their `send` calls, also while the topic is resized and
 leaders fail, as long as the topic is ordered and idempotence is on: both are the default. Shaped like aiokafka's.
@@ -7,7 +7,6 @@ leaders fail, as long as the topic is ordered and idempotence is on: both are th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Never, Self, Unpack
@@ -19,19 +18,12 @@ from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network, make_rng
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.audit_marks import AuditMarks
-from anabranch.clients.producer.flow_control import Flush, SendQueue
+from anabranch.clients.producer.flow_control import Flushes
 from anabranch.clients.producer.metrics import ProducerMetrics, Statistics
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
 from anabranch.clients.producer.partitioner import ClusterView, Partitioner, PartitionerFunction
-from anabranch.clients.producer.producer_record import (
-    TIMESTAMP_MAX_MS,
-    Record,
-    RecordMetadata,
-    checked_headers,
-    checked_timestamp,
-)
-from anabranch.clients.producer.queues import TopicQueues
-from anabranch.clients.producer.routes import check_accepted, route_of
+from anabranch.clients.producer.producer_record import Record, RecordMetadata
+from anabranch.clients.producer.record_appender import Headers, RecordAppender
 from anabranch.clients.producer.sender import ALL, Sender
 from anabranch.clients.producer.transaction_task import TransactionScope, TransactionTask
 from anabranch.clients.security import SecurityArguments
@@ -39,8 +31,6 @@ from anabranch.clients.security_config import make_security
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.suggestion import refuse_unknown, suggest_arguments
 from anabranch.protocol.topic_partition import TopicPartition
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 @suggest_arguments
@@ -88,12 +78,10 @@ class Producer:
         ValueError: A setting is out of range, or excludes another one, as transactions do with acks=1.
     """
 
-    _loop: asyncio.AbstractEventLoop
     _network: Network
     _sender: Sender
-    _entrance: SendQueue
-    _clock: Callable[[], float]
-    _clock_ms: Callable[[], int]
+    _appender: RecordAppender
+    _flushes: Flushes
 
     def __init__(
         self,
@@ -144,18 +132,16 @@ class Producer:
         )
         self._rng = make_rng(rng)
         marks = AuditMarks(self._rng)
-        self._marks = marks if audit else None
         self._accumulator = Accumulator(self._config, self._network_config.retry_backoff, self._rng)
-        self._accumulator.delivery.marks = self._marks
+        self._accumulator.delivery.marks = marks if audit else None
+        self._topics = self._accumulator.topics
         if not isinstance(partitioner, str):
             self._accumulator.partitioner = OwnPartitioner(
                 partitioner,
-                ClusterView(self._accumulator.topics, lambda: self._network.metadata),
+                ClusterView(self._topics, lambda: self._network.metadata),
                 waits_for_replicas=self._config.acks == ALL,
                 batch_bytes=batch_bytes,
             )
-        self._ready: dict[str, TopicQueues] = {}
-        self._flushes: list[Flush] = []
         self._transaction_task: TransactionTask | None = None
         self._chosen_clock_ms = clock_ms
         self._state = "new"
@@ -176,38 +162,41 @@ class Producer:
         """
         if self._state != "new":
             raise RuntimeError(f"a producer can be started only once; this one is {self._state}")
-        self._loop = asyncio.get_running_loop()
-        self._clock = self._loop.time
-        self._clock_ms = self._chosen_clock_ms or time_of_day_clock()
         self._network = Network(self._network_config, self._rng)
         self._sender = Sender(self._config, self._network, self._accumulator, self._rng)
-        self._entrance = SendQueue(self._accumulator, self._sender.wake)
-        self._sender.on_failure = self._on_failure
-        self._sender.on_end = self._abandon
-        self._accumulator.on_settled = self._on_settled
-        try:
-            await self._network.start()
-            self._network.on_metadata(self._on_metadata)
-            self._sender.start()
-            await self._start_transactions()
-        except BaseException:
-            await self._disconnect()
-            raise
-        self._state = "started"
-        return self
-
-    async def _start_transactions(self) -> None:
-        transactions = self._accumulator.numbering.transactions
-        if transactions is not None:
+        if self._accumulator.numbering.transactions is not None:
             self._transaction_task = TransactionTask(
-                transactions,
+                self._accumulator.numbering.transactions,
                 self._network,
                 self._accumulator,
                 self._sender,
                 self._rng,
                 max_block_ms=self._config.max_block_ms,
             )
-            await self._transaction_task.start()
+        self._appender = RecordAppender(
+            self._accumulator,
+            self._network,
+            self._sender,
+            self._transaction_task,
+            clock_ms=self._chosen_clock_ms or time_of_day_clock(),
+            max_block_ms=self._config.max_block_ms,
+            check_running=self._check_running,
+        )
+        self._flushes = Flushes(self._accumulator, self._sender.wake)
+        self._sender.on_failure = self._on_failure
+        self._sender.on_end = self._abandon
+        self._accumulator.on_settled = self._on_settled
+        try:
+            await self._network.start()
+            self._network.on_metadata(self._sender.adopt)
+            self._sender.start()
+            if self._transaction_task is not None:
+                await self._transaction_task.start()
+        except BaseException:
+            await self._disconnect()
+            raise
+        self._state = "started"
+        return self
 
     async def stop(self) -> None:
         """Send pending records, within the delivery timeout, and disconnect. Stopping twice is harmless.
@@ -283,15 +272,16 @@ class Producer:
         """
         if unknown:
             refuse_unknown(Producer.send, unknown)
-        queues = self._ready.get(topic)
-        if queues is None or self._accumulator.full or self._entrance.waiting or self._state != "started":
-            return await self._send_in_turn(topic, value, key, partition, timestamp_ms, headers)
-        try:
-            return self._append(queues, value, key, partition, timestamp_ms, headers)
-        except KafkaError as error:
-            if error.code is not ErrorCode.INVALID_PARTITIONS:
-                raise
-        return await self._send_in_turn(topic, value, key, partition, timestamp_ms, headers)
+        if self._state != "started":
+            self._check_running()
+        queues, appender = self._topics.get(topic), self._appender
+        if queues is not None and queues.live and not self._accumulator.full and not appender.queue.waiting:
+            try:
+                return appender.append(queues, value, key, partition, timestamp_ms, headers)
+            except KafkaError as error:
+                if error.code is not ErrorCode.INVALID_PARTITIONS:
+                    raise
+        return await appender.append_in_turn(topic, value, key, partition, timestamp_ms, headers)
 
     async def send_and_wait(
         self, topic: str, value: bytes | None = None, key: bytes | None = None, **options: Any
@@ -317,17 +307,8 @@ class Producer:
 
         It does not raise for those that have failed: their futures do.
         """
-        if not self._accumulator.outstanding:
-            return
-        flush = Flush(self._accumulator.order, self._accumulator.outstanding, self._loop.create_future())
-        self._flushes.append(flush)
-        self._accumulator.hurry += 1
-        self._sender.wake()
-        try:
-            await flush.finished
-        finally:
-            self._accumulator.hurry -= 1
-            self._flushes.remove(flush)
+        if self._accumulator.outstanding:
+            await self._flushes.wait()
 
     # transactions
 
@@ -410,7 +391,7 @@ class Producer:
         Raises:
             KafkaError: REQUEST_TIMED_OUT when the topic stayed unknown for `max_block_ms`.
         """
-        return (await self._topic(topic)).live
+        return (await self._appender.topic(topic)).live
 
     async def wait_for_partitions(self, topic: str, count: int) -> None:
         """Wait until records may be sent to at least `count` partitions of a topic that is growing.
@@ -419,7 +400,7 @@ class Producer:
             KafkaError: REQUEST_TIMED_OUT when the topic stayed unknown for `max_block_ms`.
             TimeoutError: The topic had fewer partitions for `max_block_ms`.
         """
-        queues = await self._topic(topic)
+        queues = await self._appender.topic(topic)
         await self._network.wait_for(lambda metadata: len(queues.live) >= count, timeout_ms=self._config.max_block_ms)
 
     def generation(self, topic: str) -> int:
@@ -428,7 +409,7 @@ class Producer:
         Returns:
             The generation; -1 if the topic is not ordered, or not known yet.
         """
-        queues = self._ready.get(topic)
+        queues = self._topics.get(topic)
         return -1 if queues is None else queues.generation
 
     @property
@@ -451,115 +432,20 @@ class Producer:
 
     # internals
 
-    def _append(
-        self,
-        queues: TopicQueues,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers,
-    ) -> asyncio.Future[RecordMetadata]:
-        if (key is not None and key.__class__ is not bytes) or (value is not None and value.__class__ is not bytes):
-            raise TypeError("keys and values must be bytes: encode them first")
-        if self._transaction_task is not None:
-            self._transaction_task.check_open()
-        route = route_of(key, partition)
-        if headers:
-            headers = checked_headers(headers)
-        created_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
-        if created_ms.__class__ is not int or not -1 <= created_ms <= TIMESTAMP_MAX_MS:
-            created_ms = checked_timestamp(created_ms)
-        now = self._clock()
-        receipt: asyncio.Future[RecordMetadata]
-        receipt = self._loop.create_future() if self._transaction_task is None else _QuietReceipt(loop=self._loop)
-        if self._marks is not None and key is not None:
-            headers = (*headers, self._marks.next_header(queues.name, key))
-            wake = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
-            self._marks.on_accepted(queues.name, key, transactional=self._transaction_task is not None)
-        else:
-            wake = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
-        if wake:
-            self._sender.wake()
-        return receipt
-
-    async def _send_in_turn(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers,
-    ) -> asyncio.Future[RecordMetadata]:
-        """Send on the slow path: wait for the topic's metadata, then for buffer space, in order of the calls.
-
-        A partition that is not known is looked up once more, since it may have been added.
-        """
-        self._check_running()
-        deadline = self._loop.time() + self._config.max_block_ms / 1000
-        queues = await self._topic(topic)
-        if queues.refused and (self._accumulator.partitioner is None or partition is not None):
-            check_accepted(queues, route_of(key, partition))
-        if partition is not None and partition not in queues.live:
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout_at(deadline):
-                    await self._network.refresh()
-        try:
-            async with asyncio.timeout_at(deadline), self._entrance.turn():
-                self._check_running()
-                return self._append(queues, value, key, partition, timestamp_ms, headers)
-        except TimeoutError:
-            text = f"{topic}: no room in the buffer within {self._config.max_block_ms} ms"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
-
     def _check_running(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._state != "started":
             raise RuntimeError(f"the producer is {self._state}")
 
-    async def _topic(self, topic: str) -> TopicQueues:
-        """Return a topic's queues once it is usable. Raises KafkaError after `max_block_ms`, with what was missing."""
-        queues = self._ready.get(topic)
-        if queues is not None:
-            return queues
-        self._accumulator.topic(topic)
-        self._on_metadata(self._network.metadata)
-        try:
-            await self._network.wait_for_topic(
-                topic, lambda metadata: topic in self._ready, timeout_ms=self._config.max_block_ms
-            )
-        except TimeoutError as error:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic}: {error}") from None
-        return self._ready[topic]
-
-    def _on_metadata(self, metadata: ClusterMetadata) -> None:
-        self._sender.adopt(metadata)
-        for name, queues in self._accumulator.topics.items():
-            if queues.live and name not in self._ready:
-                self._ready[name] = queues
-
     def _on_failure(self, error: Exception) -> None:
         self._state = "failed"
         self._failure = error
 
     def _on_settled(self, records: Sequence[Record]) -> None:
-        if self._entrance.waiting:
-            self._entrance.admit()
-        for flush in self._flushes:
+        if self._appender.queue.waiting:
+            self._appender.queue.admit()
+        for flush in self._flushes.pending:
             flush.release(records)
         if self._transaction_task is not None:
             self._transaction_task.wake()
-
-
-class _QuietReceipt(asyncio.Future[RecordMetadata]):
-    """A receipt whose error may be ignored: the commit of a transaction raises it, too.
-
-    A callback for each record would do the same, and is a turn of the event loop for each record.
-    """
-
-    def set_exception(self, exception: type | BaseException, /) -> None:
-        """Fail, and count as looked at."""
-        super().set_exception(exception)
-        self.exception()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,7 +141,7 @@ async def test_refusing_starved_partitions_keeps_buffer_bounded() -> None:
 @pytest.mark.usefixtures("soon")
 async def test_without_refusal_buffer_fills_and_blocks_every_send() -> None:
     async with starved_partition() as (cluster, _, producer):
-        producer._config = replace(producer._config, max_block_ms=300)
+        producer._appender.max_block_ms = 300
         receipts = []
         with pytest.raises(KafkaError, match="room in the buffer") as blocked:
             for _ in range(200):
