@@ -319,6 +319,32 @@ class Admin(AdminConnection):
         """
         return await list_partition_reassignments(self.network, partitions, self._timeout_ms)
 
+    async def describe_log_dirs(self, broker: int) -> list[LogDir]:
+        """Describe the data directories of a broker.
+
+        Args:
+            broker: The broker's id.
+
+        Returns:
+            The directories, each with its size in bytes and the size and lag of every log in it.
+
+        Raises:
+            ConnectionError: The broker does not exist, or cannot be reached.
+        """
+        return await describe_log_dirs(self.network, broker)
+
+    async def alter_replica_log_dirs(self, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
+        """Start moving replicas of one broker between its data directories.
+
+        Args:
+            broker: The broker's id.
+            moves: Partition -> the path of the directory.
+
+        Returns:
+            Partition -> None when its move has begun, or why it has not: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR.
+        """
+        return await alter_replica_log_dirs(self.network, broker, moves)
+
     # users
 
     async def describe_users(self, users: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
@@ -365,6 +391,8 @@ class Admin(AdminConnection):
         """
         await delete_user(self.network, user, mechanisms)
 
+    # access control lists
+
     async def describe_acls(self, acl_filter: AclFilter | None = None) -> list[tuple[ResourcePattern, Acl]]:
         """List entries of access control lists.
 
@@ -406,6 +434,8 @@ class Admin(AdminConnection):
             KafkaError: SECURITY_DISABLED: brokers have no `authorizer.class.name`. CLUSTER_AUTHORIZATION_FAILED.
         """
         return await delete_acls(self.network, acl_filters)
+
+    # delegation tokens
 
     async def create_token(
         self, *, owner: str | None = None, renewers: Sequence[str] = (), max_lifetime_ms: int = -1
@@ -464,29 +494,3 @@ class Admin(AdminConnection):
             KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED.
         """
         return await expire_token(self.network, secret, period_ms)
-
-    async def describe_log_dirs(self, broker: int) -> list[LogDir]:
-        """Describe the data directories of a broker.
-
-        Args:
-            broker: The broker's id.
-
-        Returns:
-            The directories, each with its size in bytes and the size and lag of every log in it.
-
-        Raises:
-            ConnectionError: The broker does not exist, or cannot be reached.
-        """
-        return await describe_log_dirs(self.network, broker)
-
-    async def alter_replica_log_dirs(self, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
-        """Start moving replicas of one broker between its data directories.
-
-        Args:
-            broker: The broker's id.
-            moves: Partition -> the path of the directory.
-
-        Returns:
-            Partition -> None when its move has begun, or why it has not: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR.
-        """
-        return await alter_replica_log_dirs(self.network, broker, moves)
