@@ -5,11 +5,8 @@ committed everything deliverable in the key epochs that held its keys before. Th
 computed each time from stable commits, by the function that our own consumer uses (`protocol.order_gates`); a commit
 that moves backwards closes a gate again. `gated_topic.are_held` selects the topics.
 
-Before a child is assigned, its start is committed for a group that existed before the child or has a commit on its
-parent (R20). Otherwise a reset policy could skip records of the child. If records of a withheld partition are deleted,
-its log start is committed for a group in which some members hold gates. Those gates wait until the group has passed the
-deleted records, and no member reads the partition to commit it (R10). When a gate opens, the group rebalances; gates
-that open within `OPENING_DELAY_MS` share one rebalance.
+Before a child is assigned, `group_start_offsets` commits its start if necessary. When a gate opens, the group
+rebalances; gates that open within `OPENING_DELAY_MS` share one rebalance.
 
 Invariant: a partition of such a topic is assigned only if this broker's metadata has it with its lineage, and its gate
 can be evaluated. Groups on topics that need no order, and members that hold gates, have no extra cost.
@@ -27,8 +24,8 @@ from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGr
 from anabranch.broker.coordinators.classic_groups.group_events import GatedPartitions
 from anabranch.broker.coordinators.classic_groups.group_state import STABLE
 from anabranch.broker.coordinators.gates.gated_topic import ANY_OFFSET, GatedTopic, OffsetOf, are_held
-from anabranch.broker.coordinators.gates.stock_members import any_holds_gates
-from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
+from anabranch.broker.coordinators.groups.group_start_offsets import GroupStartOffsets
+from anabranch.broker.coordinators.offsets.committed_offsets import TopicPartition
 from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from anabranch.protocol.consumer_protocol import assigned_partitions
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -74,7 +71,7 @@ class GroupGates:
         ends: KeyEpochEnds,
     ) -> None:
         self._runtime = runtime
-        self._group_offsets = offsets
+        self._starts = GroupStartOffsets(runtime, offsets)
         self._metadata = metadata
         self._configs = configs
         self._ends = ends
@@ -106,7 +103,7 @@ class GroupGates:
                         await self._ends.ask(topic, untold)
                 except TimeoutError:
                     log.info("%s: assigning before all key epoch ends of %s are known", slot.group_id, name)
-            await self._take_note(slot, topic)
+            await self._starts.commit_child_starts(slot, topic)
 
     async def prepare_for_member(self, slot: GroupEntry, names: Iterable[str]) -> None:
         """Prepare an assignment for a member's request. Raises COORDINATOR_NOT_AVAILABLE if ZooKeeper does not answer.
@@ -139,53 +136,6 @@ class GroupGates:
 
     def _holds(self, image: TopicImage) -> bool:
         return image.base >= 1 and are_held(self._configs.get(image.name), has_generations=image.has_generations)
-
-    async def _take_note(self, slot: GroupEntry, topic: GatedTopic) -> None:
-        name, generation = topic.image.name, topic.image.generation
-        known = slot.gates.noted.get(name, -1)
-        if known >= generation:
-            return
-        children = topic.children(known)
-        offsets = slot.offsets
-        begins = topic.starts(children, lambda index: offsets.offset_of((name, index)), was_there=known >= 0)
-        if begins is None or any(offsets.unstable((name, child)) for child in begins):
-            return  # retried before the next assignment; until then the children are withheld
-        if begins:
-            date_ms = self._runtime.date_ms()
-            values = {
-                (name, child): CommittedOffset(offset=start, commit_timestamp_ms=date_ms)
-                for child, start in begins.items()
-            }
-            try:
-                await self._group_offsets.begin(slot, values)
-            except KafkaError as error:
-                log.warning("%s: cannot commit start offsets of children of %s: %s", slot.group_id, name, error)
-                return
-            log.info("%s: committed start offsets of children of %s: %s", slot.group_id, name, begins)
-        slot.gates.noted[name] = generation
-
-    async def _commit_log_starts(self, slot: GroupEntry, topic: GatedTopic) -> None:
-        """Commit the log starts of withheld partitions if the records after the group's commit are deleted (R10)."""
-        name, date_ms = topic.image.name, self._runtime.date_ms()
-        unread = [
-            index
-            for known, index in slot.withheld
-            if known == name and slot.is_unread(topic.image.topic_id, known, index)
-        ]
-        starts = topic.deleted_ahead(unread, lambda index: slot.offsets.offset_of((name, index)))
-        if not starts or not any_holds_gates(slot.group):
-            return
-        values = {
-            (name, index): CommittedOffset(offset=start, commit_timestamp_ms=date_ms) for index, start in starts.items()
-        }
-        try:
-            await self._group_offsets.begin(slot, values)
-        except KafkaError as error:
-            log.warning("%s: cannot commit past deleted records of %s: %s", slot.group_id, name, error)
-        else:
-            log.info(
-                "%s: committed past deleted records of unassigned partitions of %s: %s", slot.group_id, name, starts
-            )
 
     # --- what may be assigned ------------------------------------------------------------------------------------
 
@@ -388,8 +338,8 @@ class GroupGates:
                 wakeup.clear()
                 await self._ends.ask(topic, topic.unknown_key_epochs() or topic.affected_partitions())
                 for slot in self._waiting_for(name):
-                    await self._take_note(slot, topic)
-                    await self._commit_log_starts(slot, topic)
+                    await self._starts.commit_child_starts(slot, topic)
+                    await self._starts.commit_log_starts(slot, topic)
                 for slot in self._waiting_for(name):
                     self.refresh(slot)
                 with contextlib.suppress(TimeoutError):
