@@ -6,8 +6,9 @@ until users and ACLs are loaded: a refused client would give up.
 Controlled stop: ask the controller to move the leaderships, end the candidacy and the session, then close the logs and
 the listener.
 
-When the ZooKeeper session expires, the registration and the candidacy end. The node opens a new session, registers with
-a new broker epoch and becomes a candidate again. Its listener, logs and client connections stay open.
+When the ZooKeeper session expires, the registration and the candidacy end. The node registers with a new broker epoch
+and becomes a candidate again under a new session (`session_renewal`). Its listener, logs and client connections stay
+open.
 """
 
 from __future__ import annotations
@@ -32,20 +33,19 @@ from anabranch.broker.metadata.features import at_first
 from anabranch.broker.metadata.metadata_cache import ClusterImage
 from anabranch.broker.network.server import Server
 from anabranch.broker.node.assembly import assemble
+from anabranch.broker.node.controlled_shutdown import move_leaderships_away
 from anabranch.broker.node.meta_properties import claim_directories
 from anabranch.broker.node.node_clock import NodeClock
 from anabranch.broker.node.node_configs import NodeConfigs
+from anabranch.broker.node.session_renewal import SessionRenewal
 from anabranch.broker.profiles.profile import profile_for
-from anabranch.broker.tasks.supervised_task import supervised_task
-from anabranch.controller.zk.session import ConnectionLoss, NoServerListens, SessionEvent, SessionExpired, ZkError
-from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
-from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from anabranch.broker.authentication.listener_security import ListenerSecurity
     from anabranch.broker.authentication.scram_credential_cache import ScramCredentials
     from anabranch.broker.authorization.peer import Peer
     from anabranch.broker.credentials.delegation_tokens import Tokens
+    from anabranch.broker.node.session_renewal import Connect
     from anabranch.broker.storage.files import Files
     from anabranch.controller.controller import Controller
     from anabranch.controller.runner import ControllerEvent
@@ -54,10 +54,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-RENEWAL_PAUSE_S: Final = 0.5
 STEP_S: Final = 5.0
 CONTROLLED_SHUTDOWN_S: Final = 15.0
-Connect = Callable[[], Awaitable["ZkSession"]]
 
 
 class Node:
@@ -81,7 +79,6 @@ class Node:
         self.settings = with_profile_defaults(settings)
         self.services: Services
         self.server: Server
-        self._connect = connect
         self._files = files
         self._rng = rng
         self.clock = NodeClock(clock_ms)
@@ -95,12 +92,14 @@ class Node:
         self._credentials: ScramCredentials | None = None
         self._tokens: Tokens | None = None
         self._protections: Mapping[str, ListenerSecurity] = {}
-        self._renewal: asyncio.Task[None] | None = None
-        self._joined: ZkSession | None = None
-        """The session under which this node last joined the cluster."""
-        self._expired: ZkSession | None = None
-        """The last session that expired."""
-        self._stopping = False
+        self._renewal = SessionRenewal(
+            settings.node_id,
+            connect,
+            join=lambda session: self._join(session),
+            leave=self._leave,
+            on_expired=self._session_expired,
+            give_up=self._give_up,
+        )
         self.failed: asyncio.Future[None]
         """Set to an exception when the node cannot continue; the node's owner awaits it."""
 
@@ -140,7 +139,7 @@ class Node:
             undo.pop_all()
 
     async def _start(self) -> None:
-        session, cluster_id = await self._find_cluster()
+        session, cluster_id = await self._renewal.find_cluster(self._fresh_cluster_id)
         try:
             if self.settings.is_broker:
                 claim_directories(self.files_by_path, self.settings.node_id, cluster_id)
@@ -166,7 +165,7 @@ class Node:
         try:
             if self.settings.is_broker:
                 await self.services.replicas.start()
-            await self._join_in_the_end(session)
+            await self._renewal.join(session)
         except BaseException:
             await self._stop(controlled=False)  # stop the listener and the tasks that have started
             raise
@@ -183,12 +182,11 @@ class Node:
                 files.unlock()
 
     async def _stop(self, *, controlled: bool) -> None:
-        self._stopping = True
         services = self.services
-        if self._renewal is not None:
-            self._renewal.cancel()
+        self._renewal.stop()
         if controlled and self.settings.is_broker and self.settings.controlled_shutdown_enable:
-            await self._give_time_to(self._move_leaderships_away(), "controlled shutdown", CONTROLLED_SHUTDOWN_S)
+            moved = move_leaderships_away(self.settings, services.controller_link, services.fence.broker_epoch)
+            await self._give_time_to(moved, "controlled shutdown", CONTROLLED_SHUTDOWN_S)
         if services.controller is not None:
             await self._give_time_to(services.controller.stop(), "controller resignation")
         for protection in self._protections.values():
@@ -229,22 +227,6 @@ class Node:
 
     # --- starting
 
-    async def _find_cluster(self) -> tuple[ZkSession, str]:
-        while True:
-            try:
-                session = await self._connect()
-                try:
-                    await registration.prepare_parents(session)
-                    return session, await registration.cluster_id(session, self._fresh_cluster_id())
-                except BaseException:
-                    await session.close()
-                    raise
-            except NoServerListens:
-                raise
-            except (ConnectionLoss, SessionExpired) as error:
-                log.warning("node %d cannot start yet: ZooKeeper does not respond: %s", self.settings.node_id, error)
-                await asyncio.sleep(RENEWAL_PAUSE_S)
-
     def _assemble(self, session: ZkSession, cluster_id: str) -> Services:
         self._attachment = ClusterMembership(session)
         services = assemble(
@@ -280,7 +262,6 @@ class Node:
         """Register, and become a controller candidate, under this session. Raises `SessionExpired`."""
         services = self.services
         self._attachment.session = session
-        session.on_session(lambda event: self._on_session(session, event))
         await self._configs.load(session)
         self.server.open()
         if self.settings.is_broker:
@@ -292,9 +273,6 @@ class Node:
             await self._attachment.controller.start()
         for listener in self._on_joined:
             await listener(session)
-        if self._expired is session:
-            raise SessionExpired
-        self._joined = session
 
     def _candidate(self, session: ZkSession) -> Controller:
         from anabranch.controller.controller import Controller
@@ -367,67 +345,14 @@ class Node:
     def _fresh_cluster_id(self) -> str:
         return base64.urlsafe_b64encode(self._rng.randbytes(16)).rstrip(b"=").decode()
 
-    # --- session loss
-
-    def _on_session(self, session: ZkSession, event: SessionEvent) -> None:
-        log.info("ZooKeeper session %#x: %s", session.session_id, event.value)
-        if event is not SessionEvent.EXPIRED:
-            return
-        self._expired = session
+    def _session_expired(self) -> None:
+        """Coordinate no group until the controller confirms the leaderships under the next session."""
         broker = self.services.broker
         if broker is not None and broker.groups.built is not None:
             broker.groups.built.step_down()
-        if self._joined is session and not self._stopping:
-            self._renewal = supervised_task(self._renew(), f"renewal-{self.settings.node_id}", self._give_up)
-
-    async def _renew(self) -> None:
-        """Join the cluster again under a new session, without a timeout."""
-        try:
-            await self._leave(self.services.session)
-            await self._join_in_the_end(None)
-        except registration.DuplicateBroker as error:
-            self._give_up(error)
-        finally:
-            self._renewal = None
-
-    async def _join_in_the_end(self, session: ZkSession | None) -> None:
-        """Join under this session; after a failure, retry under new sessions until it succeeds."""
-        while True:
-            try:
-                session = session or await self._connect()
-                try:
-                    await self._join(session)
-                except BaseException:
-                    await self._leave(session)
-                    raise
-                return
-            except (ZkError, OSError, TimeoutError) as error:
-                log.warning("node %d cannot join the cluster yet: %s", self.settings.node_id, error)
-            session = None
-            await asyncio.sleep(RENEWAL_PAUSE_S)
 
     async def _leave(self, session: ZkSession) -> None:
         """Stop the controller candidate of an ended session, and close the session to free its sockets."""
         if self.services.controller is not None:
             await self.services.controller.stop()
         await session.close()
-
-    # --- stopping
-
-    async def _move_leaderships_away(self) -> None:
-        """Repeat ControlledShutdown until no partition remains, or the retries are used up."""
-        settings, services = self.settings, self.services
-        request = ControlledShutdownRequest(broker_id=settings.node_id, broker_epoch=services.fence.broker_epoch)
-        for attempt in range(settings.controlled_shutdown_max_retries):
-            try:
-                response = await services.controller_link.call(request)
-                if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
-                    return
-                log.info(
-                    "controlled shutdown: error %d, %d left", response.error_code, len(response.remaining_partitions)
-                )
-            except (ConnectionError, TimeoutError) as error:
-                log.info("controlled shutdown: %s", error)
-            if attempt + 1 < settings.controlled_shutdown_max_retries:
-                await asyncio.sleep(settings.controlled_shutdown_retry_backoff_ms / 1000)
-        log.warning("broker %d stops without a controlled shutdown", settings.node_id)

@@ -81,7 +81,7 @@ def at_home(zookeeper: MemoryZooKeeper, node: Node) -> bool:
 
 @pytest.mark.parametrize("how", ["expired", "request lost", "answer lost"])
 async def test_start_continues_after_session_loss_at_any_step(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anabranch.broker.node.app.RENEWAL_PAUSE_S", 0.001)
+    monkeypatch.setattr("anabranch.broker.node.session_renewal.RENEWAL_PAUSE_S", 0.001)
 
     async def start(failing: int) -> Unsteady:
         cluster = Cluster(1, seed=failing)
@@ -111,7 +111,7 @@ async def test_start_waits_for_a_stalled_zookeeper() -> None:
             if "ZooKeeper does not respond" in record.getMessage():
                 stalls.set()
 
-    log = logging.getLogger("anabranch.broker.node.app")
+    log = logging.getLogger("anabranch.broker.node.session_renewal")
     log.addHandler(handler := StallLog())
     zookeeper = LocalZooKeeper()
     await zookeeper.start()

@@ -87,7 +87,7 @@ async def test_node_with_an_unexpected_exception_stops(
         await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=2)])
         monkeypatch.setattr(owner, method, planted)
         if owner is Node:
-            cluster.nodes[1]._on_session(cluster.nodes[1].services.session, SessionEvent.EXPIRED)
+            cluster.nodes[1]._renewal.on_session(cluster.nodes[1].session, SessionEvent.EXPIRED)
         if owner is CoordinatorQueue:
             services = cluster.nodes[1].services
             lane = CoordinatorQueue(2, services.metadata, services.settings, services.replicas.verifier._died)
