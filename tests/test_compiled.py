@@ -117,7 +117,9 @@ SUITES = (
     *(
         "tests/broker/network/test_eager_coroutine.py",
         "tests/broker/network/test_request_pipeline.py",
+        "tests/broker/network/test_request_processor.py",
         "tests/broker/network/test_server.py",
+        "tests/broker/network/test_serving_task.py",
         "tests/broker/network/test_turn_writer.py",
     ),
     *("tests/clients/consumer/test_progress.py", "tests/clients/consumer/test_read_committed.py"),

@@ -30,7 +30,9 @@ UNLIMITED: Final = 2**31 - 1
 class AcceptedConnection(Protocol):
     """The part of a new connection that `AdmissionQueue` uses."""
 
-    peer: Peer
+    @property
+    def peer(self) -> Peer:
+        """The client."""
 
     @property
     def listener_name(self) -> str:

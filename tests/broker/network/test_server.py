@@ -114,7 +114,7 @@ async def test_suspended_request_continues_in_the_connections_task(monkeypatch: 
         await other.is_served()
         assert await one.frame() == struct.pack(">ih", 1, 0)
         (task,) = set(tasks)
-        assert task in {connection._task for connection in server._connections}
+        assert task in {connection._serving.task for connection in server._connections}
 
 
 async def test_expired_timeout_cancels_the_wait_and_not_the_connection() -> None:
@@ -167,7 +167,7 @@ async def test_request_received_in_another_task_is_handled_by_the_connections_ta
         connection.get_buffer(len(chunk))[: len(chunk)] = chunk
         connection.buffer_updated(len(chunk))
         assert await one.frame() == struct.pack(">ih", 1, 0)
-        assert tasks == [connection._task]
+        assert tasks == [connection._serving.task]
 
 
 @pytest.mark.parametrize("then", ["waits", "does not wait"])
