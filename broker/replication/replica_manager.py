@@ -1,8 +1,8 @@
-"""All replicas of this broker: becomes leader or follower, appends, reads, and lets requests wait.
+"""All replicas of this broker: becomes leader or follower, appends, and records the fetches of followers.
 
 `partition` decides on roles, ISR and high watermark, `purgatory` on waiting requests; here they meet the logs, the
-fetchers, the controller and the clock. Everything but the waiting is synchronous, so a LeaderAndIsr cannot interleave
-with the checks of rule R5 (duplicate, generation, append), and no lock is needed.
+fetchers, the controller and the clock. All of this is synchronous, so a LeaderAndIsr cannot interleave with the checks
+of rule R5 (duplicate, generation, append), and no lock is needed.
 
 `replica_maintenance` runs beside the requests: ISR shrinks, high watermark checkpoints, log retention. Source: Kafka's
 `ReplicaManager`.
@@ -24,7 +24,7 @@ from anabranch.broker.replication.lagging_replicas import LaggingReplicas
 from anabranch.broker.replication.legacy_producers import LegacyProducers
 from anabranch.broker.replication.log_moves import LogMoves
 from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
-from anabranch.broker.replication.purgatory import DelayedProduce, Purgatory
+from anabranch.broker.replication.purgatory import Purgatory
 from anabranch.broker.replication.record_validator import RecordValidator
 from anabranch.broker.replication.replica_maintenance import ReplicaMaintenance
 from anabranch.broker.replication.topics_with_generations import TopicsWithGenerations
@@ -237,51 +237,7 @@ class ReplicaManager:
         else:
             self.legacy.check(partition, fit)
 
-    async def append(
-        self,
-        topic: str,
-        index: int,
-        records: Buffer,
-        *,
-        acks: int,
-        timeout_ms: int,
-        origin: Origin = "coordinator",
-        verification: Verification | None = None,
-        appended: Callable[[int], None] | None = None,
-    ) -> int:
-        """Append as this broker itself, wait according to `acks`, and return the first offset. Raises KafkaError.
-
-        `appended(first offset)` is called once the records are in the log, before a consumer or follower can read them.
-        """
-        partition = self.leader_of(topic, index)
-        info = self.append_local(
-            partition, records, acks=acks, generation=None, origin=origin, verification=verification
-        )
-        if appended is not None:
-            appended(info.first_offset)
-        if acks == ALL_REPLICAS:
-            wait = DelayedProduce(partition, info.last_offset + 1)
-            await self.rooms.wait_replicated([wait], timeout_ms)
-            if wait.code is not ErrorCode.NONE:
-                raise KafkaError(wait.code or ErrorCode.REQUEST_TIMED_OUT, f"{topic}-{index}: not replicated")
-        return info.first_offset
-
-    async def wait_committed(self, topic: str, index: int, offset: int) -> None:
-        """Wait without a timeout until all below `offset` is replicated. Raises KafkaError if another broker leads."""
-
-        def ready(changed: Partition) -> bool:
-            return changed.role is not Role.LEADER or changed.high_watermark >= offset
-
-        while not ready(partition := self.leader_of(topic, index)):
-            await self.rooms.wait(self.produces, (partition,), self.settings.request_timeout_ms, ready)
-
-    # -- reading ------------------------------------------------------------------------------------------------
-
-    def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
-        """Read whole batches of a led partition, up to its log end: for coordinators that load their state."""
-        partition = self.leader_of(topic, index)
-        end = partition.log.log_end_offset
-        return bytes(partition.log.read(offset, max_bytes, limit_offset=end, min_one_batch=True))
+    # -- followers ----------------------------------------------------------------------------------------------
 
     def record_follower_fetch(
         self, partition: Partition, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int

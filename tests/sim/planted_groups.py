@@ -9,7 +9,7 @@ from anabranch.broker.coordinators.classic_groups.members import Members
 from anabranch.broker.coordinators.consumer_groups import departure
 from anabranch.broker.coordinators.consumer_groups.member import STATIC_LEAVE
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
-from anabranch.broker.replication.replica_manager import ReplicaManager
+from anabranch.broker.coordinators.runtime.journal import Journal
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.consumer.core import ConsumerCore
@@ -71,10 +71,16 @@ def removed_by_a_poll(planter: Planter) -> None:
 
 @plant("commits acknowledged before they are stored")
 def commits_not_stored(planter: Planter) -> None:
-    async def append(manager: Any, topic: str, index: int, records: Any, **options: Any) -> Any:
-        return await original(manager, topic, index, records, **{**options, "acks": 1})
+    async def write(journal: Any, partition: int, batch: Any, *, verification: Any, appended: Any, **_: Any) -> Any:
+        replica = journal._replicas.leader_of(journal.topic, partition)
+        info = journal._replicas.append_local(
+            replica, batch, acks=1, generation=None, origin="coordinator", verification=verification
+        )
+        if appended is not None:
+            appended(info.first_offset)
+        return info.first_offset
 
-    original = planter.replace(ReplicaManager, "append", append)
+    planter.replace(Journal, "_write", write)
 
 
 @plant("a static member relies on its session timeout", aim="a static member sleeps while another instance replaces it")

@@ -47,7 +47,11 @@ def test_markers_are_skipped(live: LiveCluster) -> None:
         commit=True, producer_id=900, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1_700_000_000_000
     )
     replicas = live.cluster.nodes[live.leader(topic, 0)].services.replicas
-    live.run(replicas.append(topic, 0, marker, acks=-1, timeout_ms=5000, origin="coordinator"))
+
+    async def write_marker() -> None:
+        replicas.append_local(replicas.leader_of(topic, 0), marker, acks=1, generation=None, origin="coordinator")
+
+    live.run(write_marker())
     with RangeReader(live.servers, {}) as reader:
         assert offsets(reader, topic, 0, 4) == [0, 1, 2], "the marker is the last of the log"
         live.produce(topic, numbered(2))

@@ -14,8 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.broker.replication.partition import Partition, Role
+from anabranch.broker.replication.purgatory import DelayedProduce
+from anabranch.broker.replication.replica_manager import ALL_REPLICAS
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
 from anabranch.protocol.records.batch import NO_PRODUCER_ID, Buffer, iter_batches
@@ -25,12 +28,11 @@ from anabranch.protocol.records.record import iter_records
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
+    from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.storage.producer_state import Verification
 
 log: Final = logging.getLogger(__name__)
 
-ACKS_ALL: Final = -1
-Origin = Literal["client", "coordinator"]
 ReadKey = Callable[[bytes], Any]
 """Decodes a record's key, which has its group or transactional id; None for kinds of newer software."""
 LOAD_BYTES: Final = 262144
@@ -68,33 +70,6 @@ CONSUMER_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
 """The errors of KIP-848 members by append error; they make the member find the coordinator and retry."""
 
 
-class Replicas(Protocol):
-    """The methods of the replica manager that the journal uses."""
-
-    async def append(
-        self,
-        topic: str,
-        index: int,
-        records: Buffer,
-        *,
-        acks: int,
-        timeout_ms: int,
-        origin: Origin = ...,
-        verification: Verification | None = ...,
-        appended: Callable[[int], None] | None = ...,
-    ) -> int:
-        """Append records, wait as `acks` requires, and return the first offset. Raises KafkaError."""
-
-    def leader_of(self, topic: str, index: int) -> Any:
-        """Return the partition, with `log` and `high_watermark`, if this broker leads it. Raises KafkaError."""
-
-    def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
-        """Return whole batches from `offset` on, up to the log end."""
-
-    async def wait_committed(self, topic: str, index: int, offset: int) -> None:
-        """Wait until everything below `offset` is replicated. Raises KafkaError."""
-
-
 @value
 class JournalRecord:
     """One record; a `value` of None deletes. `producer_id` is -1 outside of transactions."""
@@ -130,7 +105,7 @@ class Journal:
 
     def __init__(
         self,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         *,
         timeout_ms: int,
         clock_ms: Callable[[], int],
@@ -163,18 +138,37 @@ class Journal:
         for key, content in records:
             builder.append(key, content, timestamp_ms=now_ms)
         try:
-            return await self._replicas.append(
-                self.topic,
+            return await self._write(
                 partition,
                 builder.build() if transaction is None else builder.build(*transaction.producer, transactional=True),
-                acks=ACKS_ALL,
                 timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
-                origin="coordinator",
                 verification=None if transaction is None else transaction.verification,
                 appended=appended if transaction is None else transaction.appended,
             )
         except KafkaError as error:
             raise KafkaError(errors.get(error.code, error.code), error.message) from error
+
+    async def _write(
+        self,
+        partition: int,
+        batch: bytes,
+        *,
+        timeout_ms: int,
+        verification: Verification | None,
+        appended: Callable[[int], None] | None,
+    ) -> int:
+        """Append a batch as this broker itself, wait for the replicas, and return its first offset."""
+        replica = self._replicas.leader_of(self.topic, partition)
+        info = self._replicas.append_local(
+            replica, batch, acks=ALL_REPLICAS, generation=None, origin="coordinator", verification=verification
+        )
+        if appended is not None:
+            appended(info.first_offset)
+        wait = DelayedProduce(replica, info.last_offset + 1)
+        await self._replicas.rooms.wait_replicated([wait], timeout_ms)
+        if wait.code is not ErrorCode.NONE:
+            raise KafkaError(wait.code or ErrorCode.REQUEST_TIMED_OUT, f"{self.topic}-{partition}: not replicated")
+        return info.first_offset
 
     async def wait_replicated(self, partition: int, offset: int, errors: Mapping[ErrorCode, ErrorCode]) -> None:
         """Wait until all in-sync replicas have everything below `offset`. Raises KafkaError like `append`."""
@@ -182,21 +176,31 @@ class Journal:
             if self._replicas.leader_of(self.topic, partition).high_watermark >= offset:
                 return
             async with asyncio.timeout(self._timeout_ms / 1000):
-                await self._replicas.wait_committed(self.topic, partition, offset)
+                await self._wait_committed(partition, offset)
         except TimeoutError:
             late = ErrorCode.REQUEST_TIMED_OUT
             raise KafkaError(errors.get(late, late), f"{self.topic}-{partition}: not replicated") from None
         except KafkaError as error:
             raise KafkaError(errors.get(error.code, error.code), error.message) from error
 
+    async def _wait_committed(self, partition: int, offset: int) -> None:
+        """Wait without a timeout until all below `offset` is replicated. Raises KafkaError if another broker leads."""
+
+        def ready(changed: Partition) -> bool:
+            return changed.role is not Role.LEADER or changed.high_watermark >= offset
+
+        rooms, timeout_ms = self._replicas.rooms, self._replicas.settings.request_timeout_ms
+        while not ready(replica := self._replicas.leader_of(self.topic, partition)):
+            await rooms.wait(rooms.produces, (replica,), timeout_ms, ready)
+
     def first_offset(self, partition: int) -> int:
         """Return the log start offset. Raises KafkaError if this broker does not lead the partition."""
-        offset: int = self._replicas.leader_of(self.topic, partition).log.log_start_offset
-        return offset
+        return self._replicas.leader_of(self.topic, partition).log.log_start_offset
 
     def read(self, partition: int, offset: int) -> tuple[list[JournalRecord | TransactionEnd], int]:
         """Return the next entries of a partition and the offset after them; an unchanged offset means the end."""
-        data = self._replicas.read_local(self.topic, partition, offset, LOAD_BYTES)
+        stored = self._replicas.leader_of(self.topic, partition).log
+        data = bytes(stored.read(offset, LOAD_BYTES, limit_offset=stored.log_end_offset, min_one_batch=True))
         entries = list(entries_of(data, offset, self._read_key))
         for _, header in iter_batches(data):
             offset = max(offset, header.next_offset)
@@ -220,7 +224,7 @@ class Journal:
                 offset = following
                 await asyncio.sleep(0)  # yield to other requests during a long replay
             elif self._replicas.leader_of(self.topic, partition).high_watermark < offset:
-                await self._replicas.wait_committed(self.topic, partition, offset)
+                await self._wait_committed(partition, offset)
             else:
                 return offset
 

@@ -144,7 +144,7 @@ async def test_control_batches_alone_are_converted_to_a_partial_message() -> Non
         marker = build_end_transaction(
             commit=True, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
         )
-        await cluster[1].replicas.append("t", 0, marker, acks=1, timeout_ms=0)
+        cluster[1].replicas.append_local(cluster.partition(1), marker, acks=1, generation=None, origin="coordinator")
         row = await cluster.fetch(1, 0, version=3)
         assert [one.offset for one in messages_in(row.records)] == [0, 1, 2]
         row = await cluster.fetch(1, 3, version=3)

@@ -103,7 +103,7 @@ async def test_producers_are_served_during_a_long_leader_and_isr(monkeypatch: py
         original, appends, hosted = manager.apply_state, [], []
 
         async def append() -> None:
-            await manager.append("t", 0, batch("a"), acks=1, timeout_ms=1000)
+            manager.append_local(manager.leader_of("t", 0), batch("a"), acks=1, generation=None)
             hosted.append(sum(one.topic == "many" for one in manager.partitions()))
 
         def while_a_producer_sends(*arguments: Any, **named: Any) -> Any:
