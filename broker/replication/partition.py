@@ -93,7 +93,6 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.pending: IsrChange | None = None
         self.generation = 0
-        self.gen_start: tuple[tuple[int, int], ...] = ()
         self.first_generation = 0
         """The one with which this partition began: higher than 0 if its index was used before, and removed (R14)."""
         self.sealed = False
@@ -191,8 +190,7 @@ class Partition:
         self.pending = None
         # A controller without generations sends -1; such topics were never resized and have generation 0.
         self.generation = max(state.generation, 0)
-        self.gen_start = tuple((start.generation, start.leader_epoch) for start in state.gen_start)
-        served = [generation for generation, epoch in self.gen_start if epoch >= state.first_leader_epoch]
+        served = [start.generation for start in state.gen_start if start.leader_epoch >= state.first_leader_epoch]
         self.first_generation = min(served, default=0) if state.first_leader_epoch >= 0 else 0
         self.retiring = False
         self.sealed = state.marked_for_deletion

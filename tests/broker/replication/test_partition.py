@@ -147,7 +147,6 @@ def test_leader_epoch_generation_and_seal_change_together(partition: Partition) 
     )
     partition.become_leader(bump, 10)
     assert (partition.leader_epoch, partition.generation, partition.sealed) == (6, 1, True)
-    assert partition.gen_start == ((0, 0), (1, 6))
     assert partition.leader_epoch_start_offset == 3
     assert partition.log.epochs.end_offset_for(5, partition.log.log_end_offset) == (5, 3), "generation 0 ended at 3"
 
