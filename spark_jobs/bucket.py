@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import mmh3
 import numpy as np
 
 from anabranch.protocol.audit import Sender
 from anabranch.protocol.records.compression import Compression, compress, decompress
 from anabranch.spark_jobs import columns
-from anabranch.spark_jobs.lines import PLACE, SKIPPED, Lines, line_hash
+from anabranch.spark_jobs.lines import PLACE, SKIPPED, Lines, line_hash, salt
 from anabranch.spark_jobs.numbering import Numbers
 from anabranch.spark_jobs.pending import LateGroup, Pending, Undelivered
 from anabranch.spark_jobs.places import Place
@@ -392,10 +391,3 @@ class Bucket:
         self.senders = [self.senders[index] for index in kept]
         self.lines.renumber_senders(renumbered)
         self.pending.handed.columns["sender"] = renumbered[self.pending.handed.columns["sender"]].astype(np.int32)
-
-
-def salt(group: str, topic: str, producer: int, partition: int = -1) -> int:
-    """Return a number that distinguishes lines of one key. A record without key or number belongs to its partition's
-    line.
-    """
-    return (mmh3.hash64(f"{group}\0{topic}", signed=False)[0] + producer * 3 + partition + 1) & (2**64 - 1)

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from anabranch.protocol.audit_mark import NO_PRODUCER
 from anabranch.spark_jobs import lines
-from anabranch.spark_jobs.bucket import LOSS_TIMEOUT_MS, NEVER_MS, NO_SENDER, QUIET_MS, Bucket, salt
+from anabranch.spark_jobs.bucket import LOSS_TIMEOUT_MS, NEVER_MS, NO_SENDER, QUIET_MS, Bucket
 from anabranch.spark_jobs.columns import Column
 from anabranch.spark_jobs.events import Events
-from anabranch.spark_jobs.lines import PLACE
+from anabranch.spark_jobs.lines import PLACE, salt
 from anabranch.spark_jobs.numbering import AGAIN, BEHIND
 from anabranch.spark_jobs.pending import Stored
 from anabranch.spark_jobs.places import Place

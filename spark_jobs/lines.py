@@ -230,6 +230,13 @@ def hashes(keys: pa.Array, salts: Column) -> tuple[Column, Column]:
     return first, mix(pairs[:, 1] + first)
 
 
+def salt(group: str, topic: str, producer: int, partition: int = -1) -> int:
+    """Return a number that distinguishes lines of one key. A record without key or number belongs to its partition's
+    line.
+    """
+    return (mmh3.hash64(f"{group}\0{topic}", signed=False)[0] + producer * 3 + partition + 1) & (2**64 - 1)
+
+
 def line_hash(key: bytes | None, salt: int) -> tuple[Column, Column]:
     """Return the hash of a single line."""
     return hashes(pa.array([key], pa.binary()), np.array([salt], np.uint64))
