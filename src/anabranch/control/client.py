@@ -16,11 +16,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.control.control_error import ControlError as ControlError
 from anabranch.control.control_error import NotTrusted as NotTrusted
+from anabranch.control.node_control import NodeControl, Nodes
 from anabranch.protocol.suggestion import suggest_arguments
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
     from anabranch.control.snapshots_client import SnapshotsClient
-    from anabranch.control.state import ClusterStateRow, NodeRow, TopicRow
+    from anabranch.control.state import ClusterStateRow, TopicRow
     from anabranch.control.telemetry_client import TelemetryClient
     from anabranch.control.topic_routes import RecordRow, RecordsRow, StoredRow
     from anabranch.control.tour_client import TourClient
@@ -38,90 +38,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 60.0
 """How long a response may take, in addition to the request's own waiting time."""
-
-
-@suggest_arguments
-@dataclass(frozen=True, slots=True)
-class NodeControl:
-    """One node of the cluster."""
-
-    _control: ControlClient
-    node_id: int
-
-    @property
-    def running(self) -> bool:
-        """Whether the node runs now."""
-        rows: list[NodeRow] = self._control.ask("GET", "/v1/nodes")
-        return next(bool(row["running"]) for row in rows if row["node"] == self.node_id)
-
-    def kill(self) -> None:
-        """Kill the node abruptly. Like all actions, raises ControlError if it is impossible now."""
-        self._do("kill")
-
-    @contextlib.contextmanager
-    def killed(self) -> Iterator[None]:
-        """A block at whose start the node is killed; at its end the node is restarted if it is down."""
-        self.kill()
-        try:
-            yield
-        finally:
-            if not self.running:
-                self.start()
-
-    def stop(self) -> None:
-        """Stop the node in order: its leaderships move to other nodes first."""
-        self._do("stop")
-
-    def start(self) -> None:
-        """Start the node again, with its port and data, and wait until all nodes know it."""
-        self._do("start")
-
-    def freeze(self) -> None:
-        """Freeze the node: it keeps its connections, and sends nothing."""
-        self._do("freeze")
-
-    def thaw(self) -> None:
-        """Resume the frozen node; its ZooKeeper session may have expired."""
-        self._do("thaw")
-
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
-        """A block during which the node is frozen."""
-        self.freeze()
-        try:
-            yield
-        finally:
-            self.thaw()
-
-    def shift_clock(self, offset: str | float) -> None:
-        """Set the node's time of day ahead ("5m", or seconds) or behind ("-30s"), also after restarts; 0 ends it."""
-        self._control.ask("POST", f"/v1/nodes/{self.node_id}/clock", {"offset": offset})
-
-    def expire_session(self) -> None:
-        """Expire the node's ZooKeeper session; the node runs on, and registers again."""
-        self._do("session/expire")
-
-    def suspend_session(self) -> None:
-        """Disconnect the node from ZooKeeper until `resume_session`."""
-        self._do("session/suspend")
-
-    def delay_session(self, delay: str | float) -> None:
-        """Delay what the node sends to ZooKeeper and gets from it ("200ms", or seconds), until `resume_session`."""
-        self._control.ask("POST", f"/v1/nodes/{self.node_id}/session/delay", {"delay": delay})
-
-    def resume_session(self) -> None:
-        """Reconnect the node to ZooKeeper, without delay."""
-        self._do("session/resume")
-
-    def _do(self, what: str) -> None:
-        self._control.ask("POST", f"/v1/nodes/{self.node_id}/{what}")
-
-
-class Nodes(dict[int, NodeControl]):
-    """The nodes of a cluster by id."""
-
-    def __missing__(self, node_id: int) -> NodeControl:
-        raise KeyError(f"no node {node_id!r}; there are {', '.join(map(str, self))}")
 
 
 @suggest_arguments
@@ -162,7 +78,7 @@ class ControlClient:
     @property
     def nodes(self) -> Mapping[int, NodeControl]:
         """The nodes by id, running or not."""
-        return Nodes({row["node"]: NodeControl(self, row["node"]) for row in self.ask("GET", "/v1/nodes")})
+        return Nodes({row["node"]: NodeControl(self.ask, row["node"]) for row in self.ask("GET", "/v1/nodes")})
 
     @property
     def clock(self) -> ClockClient:

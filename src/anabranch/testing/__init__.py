@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch.clients.streams.topology_test_driver import SentRecord, TopologyTestDriver
-    from anabranch.control.client import ControlClient, NodeControl
+    from anabranch.control.client import ControlClient
     from anabranch.control.clock_client import ClockClient
     from anabranch.control.clock_routes import ClockRow
     from anabranch.control.control_error import ControlError
     from anabranch.control.events import EventRow
     from anabranch.control.fault_client import FaultsClient, RuleClient
     from anabranch.control.journal_client import JournalClient
+    from anabranch.control.node_control import NodeControl
     from anabranch.control.otlp import PointRow
     from anabranch.control.snapshots_client import SnapshotsClient
     from anabranch.control.state import (
@@ -71,7 +72,7 @@ _HOMES = {
     "JournalClient": "control.journal_client",
     "JournalFilter": "journal.query",
     "MetricsRow": "control.telemetry_routes",
-    "NodeControl": "control.client",
+    "NodeControl": "control.node_control",
     "NodeRow": "control.state",
     "OffsetRow": "control.state",
     "PartitionRow": "control.state",

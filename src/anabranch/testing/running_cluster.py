@@ -13,10 +13,11 @@ from anabranch.testing.failure_report import FailureReport, ReportStart
 
 if TYPE_CHECKING:
     from anabranch.clients.security import SecurityArguments
-    from anabranch.control.client import ControlClient, NodeControl
+    from anabranch.control.client import ControlClient
     from anabranch.control.clock_client import ClockClient
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
+    from anabranch.control.node_control import NodeControl
     from anabranch.control.snapshots_client import SnapshotsClient
     from anabranch.control.telemetry_client import TelemetryClient
     from anabranch.control.wait_conditions import WaitCondition

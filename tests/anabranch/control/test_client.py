@@ -24,8 +24,6 @@ def test_another_broker_leads_after_broker_failure(control: ControlClient) -> No
     made = control.create_topic("orders", 3, configs={"min_insync_replicas": "2"})
     leader = made["partitions"][0]["leader"]
     control.wait_for(topic="orders", isr="1,2,3")
-    with pytest.raises(KeyError, match="no node 7; there are 1, 2, 3"):
-        control.nodes[7]
     with control.nodes[leader].killed():
         assert not control.nodes[leader].running
         left = ",".join(str(one) for one in (1, 2, 3) if one != leader)
