@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.cluster.in_process import Cluster
-from anabranch.cluster.zookeeper import LocalZooKeeper, why_unavailable
+from anabranch.cluster.local_zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.controller import topic_admin
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.zk import paths

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from anabranch.cluster.zookeeper import LocalZooKeeper, why_unavailable
+from anabranch.cluster.local_zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.spark_jobs import java
 from tests.compiled_parts import heeding_compiled_parts, is_compiled
 from tests.exchanges import EXCHANGES, keep

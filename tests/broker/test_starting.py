@@ -21,7 +21,7 @@ from anabranch.broker.membership.registration import DuplicateBroker
 from anabranch.broker.node.app import Node
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.cluster.in_process import Cluster
-from anabranch.cluster.zookeeper import LocalZooKeeper
+from anabranch.cluster.local_zookeeper import LocalZooKeeper
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import NoServerListens
 from tests.broker.test_sessions import Ensemble

@@ -20,7 +20,7 @@ from kazoo.protocol import serialization as messages
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from anabranch.cluster.zookeeper import java_version
+from anabranch.cluster.local_zookeeper import java_version
 from anabranch.controller.zk.multi_read import MultiRead
 from anabranch.controller.zk.server.tcp_server import ZooKeeperTcpServer
 from anabranch.controller.zk.session import Stat

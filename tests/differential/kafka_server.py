@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from anabranch.cluster.local_zookeeper import LocalZooKeeper
 from anabranch.cluster.processes import known_brokers
-from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
+from anabranch.cluster.zookeeper import die_with_parent
 from anabranch.runtime.sockets import free_ports
 from anabranch.runtime.startable import Startable
 from anabranch.spark_jobs import java

@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from anabranch.cluster.zookeeper import why_unavailable
+from anabranch.cluster.local_zookeeper import why_unavailable
 from tests.documents.blocks import Block, blocks, output_pattern
 from tests.documents.blocks_session import Session
 from tests.documents.links import pages

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cluster import zookeeper
+from anabranch.cluster import local_zookeeper
 from tests.hosts.network import Network, why_unavailable
 
 NODES = ("one", "two", "three")
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.hosts, pytest.mark.zookeeper, pytest.mark.processes]
 
 @pytest.fixture
 def network(tmp_path: Path) -> Network:
-    for reason in (why_unavailable(), zookeeper.why_unavailable()):
+    for reason in (why_unavailable(), local_zookeeper.why_unavailable()):
         if reason:
             pytest.skip(f"NO HOSTS: {reason}")
     return Network(tmp_path, *NODES, "client")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cluster import zookeeper
+from anabranch.cluster import local_zookeeper
 from anabranch.spark_jobs import java
 from tests.hosts import walk
 from tests.hosts.network import why_unavailable
@@ -71,7 +71,7 @@ def test_walk_of_the_page_about_several_machines_ends_with_a_clean_audit(
 ) -> None:
     if not os.environ.get("ANABRANCH_SPARK_CLUSTER"):
         pytest.skip("NO WALK OVER HOSTS: it takes minutes; `make audit-cluster` runs it")
-    for reason in (why_unavailable(), zookeeper.why_unavailable(), java.why_missing()):
+    for reason in (why_unavailable(), local_zookeeper.why_unavailable(), java.why_missing()):
         if reason:
             pytest.skip(f"NO WALK OVER HOSTS: {reason}")
     with capsys.disabled():

@@ -16,8 +16,8 @@ from anabranch.broker.profiles.profile import DEFAULT
 from anabranch.clients.admin import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.topic_admin import NewTopic
+from anabranch.cluster.local_zookeeper import why_unavailable
 from anabranch.cluster.processes import ProcessCluster
-from anabranch.cluster.zookeeper import why_unavailable
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic

@@ -22,7 +22,7 @@ from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import start_settings, zookeeper_login
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.clients.clock import time_of_day_clock
-from anabranch.cluster.zookeeper import LocalZooKeeper, why_unavailable
+from anabranch.cluster.local_zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.controller.zk.access import login_in
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ConnectionLoss, Create, LoginRefused, NoAuth, Set, ZkSession

@@ -18,7 +18,7 @@ from anabranch.runtime.runner import StopSignal, run
 from anabranch.state.data_directory import JOURNAL, ZOOKEEPER_DATA, refuse_other_zookeeper
 
 if TYPE_CHECKING:
-    from anabranch.cluster.zookeeper import LocalZooKeeper
+    from anabranch.cluster.local_zookeeper import LocalZooKeeper
     from anabranch.controller.zk.tree import ZnodeTree
 
 PEER_PORTS: Final = "2888:3888"
@@ -69,7 +69,8 @@ def command(
             raise click.UsageError(f"{'--server' if quorum else '--jaas'} needs a real ZooKeeper: leave --built-in out")
         run_built_in(host, port, data_dir)
         return
-    from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, java_version
+    from anabranch.cluster.local_zookeeper import LocalZooKeeper, java_version
+    from anabranch.cluster.zookeeper import ZooKeeperUnavailable
     from anabranch.runtime.stall_detection import STALL_TIMEOUT_S
 
     if data_dir is not None:

@@ -10,7 +10,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperUnavailable
+from anabranch.cluster.local_zookeeper import LocalZooKeeper
+from anabranch.cluster.zookeeper import ZooKeeperUnavailable
 from anabranch.runtime.sockets import free_ports
 from anabranch.runtime.startable import Startable
 

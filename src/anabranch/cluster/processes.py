@@ -26,8 +26,9 @@ from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.cluster.built_in_zookeeper import BuiltInZooKeeper
 from anabranch.cluster.interrupted_restore import finish_restore
 from anabranch.cluster.launched_agent import LOOPBACK, AgentOptions, LaunchedAgent
+from anabranch.cluster.local_zookeeper import LocalZooKeeper
 from anabranch.cluster.node_process import COMMAND_MODULE, NodeFailed, NodeProcess
-from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperProcess
+from anabranch.cluster.zookeeper import ZooKeeperProcess
 from anabranch.cluster.zookeeper_links import ZooKeeperLinks
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.host_port import format_host_port

@@ -18,8 +18,8 @@ from typing import Final
 
 from anabranch import Admin, NewTopic
 from anabranch.clients.clock import wall_clock_ms
+from anabranch.cluster.local_zookeeper import java_version
 from anabranch.cluster.processes import FIRST_CONTROLLER_ID, ProcessCluster
-from anabranch.cluster.zookeeper import java_version
 from anabranch.demo import flights
 from anabranch.demo.child_process import Child, ChildProcessFailed, Line
 from anabranch.demo.progress import Story

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.cli.health import node_trouble
 from anabranch.cluster.in_process import Cluster
-from anabranch.cluster.zookeeper import LocalZooKeeper
+from anabranch.cluster.local_zookeeper import LocalZooKeeper
 from tests.anabranch.cli.conftest import Command, healthy
 
 

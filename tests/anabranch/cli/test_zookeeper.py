@@ -15,7 +15,7 @@ import click
 import pytest
 
 from anabranch.cli.zookeeper import serve_built_in
-from anabranch.cluster.zookeeper import why_unavailable
+from anabranch.cluster.local_zookeeper import why_unavailable
 from anabranch.controller.zk.server.tcp_server import ZooKeeperTcpServer
 from anabranch.controller.zk.tree import ZnodeTree
 from anabranch.runtime.sockets import free_ports

@@ -1,4 +1,4 @@
-"""A local ZooKeeper starts without installation, restarts after a crash, or names what is missing."""
+"""A server keeps its data in a crash, and is refused or reported if it cannot run; the program is a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from anabranch.clients.directory_lock import DirectoryInUse
-from anabranch.cluster import zookeeper
-from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, free_port, why_unavailable
+from anabranch.cluster.local_zookeeper import LocalZooKeeper, why_unavailable
+from anabranch.cluster.zookeeper import ZooKeeperUnavailable, free_port
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import SessionEvent
-from anabranch.spark_jobs.java import Java, JavaMissing
 
 
 @pytest.mark.zookeeper
@@ -66,25 +65,3 @@ async def test_port_in_use_is_refused_before_start() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ZooKeeperUnavailable, match=f"port {port} of 127.0.0.1 is in use"):
             await LocalZooKeeper(port=port).start()
-
-
-def test_missing_java_is_reported_with_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
-    def missing() -> Java:
-        raise JavaMissing("no Java: install it")
-
-    monkeypatch.setattr("anabranch.spark_jobs.java.find", missing)
-    reason = why_unavailable()
-    assert reason == (
-        "a local ZooKeeper cannot run: no Java: install it; or name a running ensemble with --zookeeper HOST:PORT"
-    )
-    with pytest.raises(ZooKeeperUnavailable, match="no Java: install it"), LocalZooKeeper():
-        pass
-    assert list(tmp_path.iterdir()) == [], "what it made is removed"
-
-
-def test_missing_jars_are_reported_with_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ZooKeeperUnavailable, match=r"pip install 'anabranch\[audit\]'"):
-        zookeeper.class_path()

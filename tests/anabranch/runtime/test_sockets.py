@@ -21,8 +21,9 @@ import pytest
 from anabranch import Consumer, Producer
 from anabranch.cli.start_errors import cannot_start
 from anabranch.cluster.in_process import Cluster
+from anabranch.cluster.local_zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.cluster.node_process import NodeProcess
-from anabranch.cluster.zookeeper import LocalZooKeeper, is_free, why_unavailable
+from anabranch.cluster.zookeeper import is_free
 from anabranch.control.client import ControlClient
 from anabranch.control.endpoint import make_control_endpoint
 from anabranch.protocol.host_port import format_host_port

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from anabranch.cluster.zookeeper import LocalZooKeeper, free_port, why_unavailable
+from anabranch.cluster.local_zookeeper import LocalZooKeeper, why_unavailable
+from anabranch.cluster.zookeeper import free_port
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk.access import Login
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.cluster.zookeeper import LocalZooKeeper
+from anabranch.cluster.local_zookeeper import LocalZooKeeper
 from anabranch.control.client import ControlClient
 from anabranch.control.control_error import ControlError
 from anabranch.faults.rule_fields import RuleFields
