@@ -1,7 +1,7 @@
 """Requests about a group's committed offsets, and the offsets and errors in their responses.
 
-A member commits with its generation and its member id; a tool has neither. Pure: `classic_group_session` and
-`group_admin` send the requests.
+A member commits with its generation and its member id; a tool has neither. Pure: `classic_group_session`,
+`committed_offsets` and `group_admin` send the requests.
 """
 
 from __future__ import annotations

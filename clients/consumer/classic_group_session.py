@@ -1,9 +1,9 @@
 """Talks to the coordinator of a classic group: joins, heartbeats, commits, and waits for committed offsets.
 
 A shell around `ClassicMembership`: it sends the requests that the membership builds, follows the coordinator when it
-moves, and sends heartbeats. No other module talks to the coordinator. It uses connections that do not block each other:
-one for short requests; one for the long poll of `await_positions`, which would otherwise delay the commit that it waits
-for; and one for the joins of members that keep reading.
+moves, and sends heartbeats. Only `committed_offsets` asks the coordinator besides. Its connections do not block each
+other: one for short requests; one for the long poll of `await_positions`, which would otherwise delay the commit that
+it waits for; and one for the joins of members that keep reading.
 
 A member may have been replaced without a notice from the coordinator. One that was stopped, blocked or cut off for the
 length of its session assumes so (`ClassicMembership.unsure`), and asks here (`confirm_membership`).
@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,11 +28,11 @@ from anabranch.clients.consumer.classic_group_membership import (
     State,
     TopicShape,
 )
+from anabranch.clients.consumer.committed_offsets import CommittedOffsets
 from anabranch.clients.metadata import ClusterMetadata, Topic
 from anabranch.clients.network import GROUP, JOIN, POSITIONS, Network
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionResponse
 from anabranch.protocol.apis.offset_commit import OffsetCommitResponse
-from anabranch.protocol.apis.offset_fetch import OffsetFetchResponse
 from anabranch.protocol.apis.sync_group import SyncGroupRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -67,6 +67,7 @@ class ClassicGroupSession:
     ) -> None:
         self._network = network
         self.membership = membership
+        self.committed = CommittedOffsets(network, membership.group_id)
         self._heartbeat_interval_s = heartbeat_interval_ms / 1000
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._wakeup = wakeup
@@ -152,11 +153,8 @@ class ClassicGroupSession:
 
     async def _join_once(self) -> Assigned | None:
         """Run one round: join, assign as leader, sync. Returns None if the group rebalanced meanwhile."""
-        membership, channel = self.membership, JOIN if self.membership.cooperative else GROUP
-        sent_at_s = self._clock_s()
-        self._unanswered = True
-        response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
-        self._unanswered = False
+        membership = self.membership
+        response, sent_at_s = await self._call_parked(membership.join_request())
         if membership.on_join_response(response) is not HeartbeatOutcome.PROCEED:
             return None
         self.membership.lease.renew(sent_at_s)
@@ -165,10 +163,7 @@ class ClassicGroupSession:
             topics, request = await self._assign()
         finally:
             self._is_assigning = False
-        sent_at_s = self._clock_s()
-        self._unanswered = True
-        response = await self._call(request, _top_level, parked=True, channel=channel)
-        self._unanswered = False
+        response, sent_at_s = await self._call_parked(request)
         fate, assigned = membership.on_sync_response(response)
         if fate is not HeartbeatOutcome.PROCEED:
             return None
@@ -258,35 +253,6 @@ class ClassicGroupSession:
             raise KafkaError(code, f"commit of {partition}")
         log.debug("%s has committed %s", self.membership.describe(), offsets)
         self.commits += 1
-
-    async def fetch_committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets; -1 for none.
-
-        Partitions with a pending transactional offset are left out: ask again (KIP-447).
-        """
-        if not partitions:
-            return {}
-        request = group_offsets.fetch_request(self.membership.group_id, partitions, require_stable=True)
-
-        async def once() -> dict[TopicPartition, int]:
-            response: OffsetFetchResponse = await self._call(request, group_offsets.fetch_error)
-            offsets = group_offsets.stable_offsets(response)
-            epochs = {one: row.committed_leader_epoch for one, row in group_offsets.fetched_rows(response)}
-            self._network.await_epochs(epochs)
-            return offsets
-
-        return await self._network.retry(once)
-
-    async def committed_when_stable(self, partition: TopicPartition) -> int:
-        """Return the group's committed offset of a partition, once no open transaction has a pending one."""
-
-        async def once() -> int:
-            found = await self.fetch_committed([partition])
-            if partition not in found:
-                raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, str(partition))
-            return found[partition]
-
-        return await self._network.retry(once)
 
     async def await_positions(
         self, awaited: Mapping[TopicPartition, int], *, max_wait_ms: int, channel: int = POSITIONS
@@ -406,22 +372,26 @@ class ClassicGroupSession:
         return fate
 
     async def _call(
-        self,
-        request: Any,
-        error_of: Callable[[Any], int],
-        *,
-        parked: bool = False,
-        timeout_ms: float | None = None,
-        channel: int = GROUP,
+        self, request: Any, error_of: Callable[[Any], int], *, timeout_ms: float | None = None, channel: int = GROUP
     ) -> Any:
         return await self._network.call_coordinator(
+            self.membership.group_id, request, error_of, channel=channel, timeout_ms=timeout_ms
+        )
+
+    async def _call_parked(self, request: Any) -> tuple[Any, float]:
+        """Send a request that waits at the coordinator for other members; return the response, and when it was sent."""
+        sent_at_s = self._clock_s()
+        self._unanswered = True
+        response = await self._network.call_coordinator(
             self.membership.group_id,
             request,
-            error_of,
-            channel=channel,
-            timeout_ms=self._rebalance_timeout_ms + ANSWER_MARGIN_MS if parked else timeout_ms,
-            doubt_ms=self.patience_ms if parked else None,
+            _top_level,
+            channel=JOIN if self.membership.cooperative else GROUP,
+            timeout_ms=self._rebalance_timeout_ms + ANSWER_MARGIN_MS,
+            doubt_ms=self.patience_ms,
         )
+        self._unanswered = False
+        return response, sent_at_s
 
 
 def _top_level(response: Any) -> int:

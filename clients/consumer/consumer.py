@@ -452,7 +452,7 @@ class Consumer(ConsumerRuntime):
         """
         if self._session is None:
             raise ValueError("committed offsets need a group_id")
-        offset = await self._session.committed_when_stable(partition)
+        offset = await self._session.committed.when_stable(partition)
         return None if offset < 0 else offset
 
     async def stable(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
@@ -464,7 +464,7 @@ class Consumer(ConsumerRuntime):
         """
         if self._session is None:
             raise ValueError("committed offsets need a group_id")
-        return (await self._session.fetch_committed(sorted(partitions))).keys()
+        return (await self._session.committed.fetch(sorted(partitions))).keys()
 
     @property
     def generation(self) -> int:

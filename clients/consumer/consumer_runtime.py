@@ -172,7 +172,7 @@ class ConsumerRuntime:
             core,
             self._session,
             self._joiner,
-            StartingPositions(network, core, self._session, self._resets),
+            StartingPositions(network, core, self._session.committed if self._session else None, self._resets),
             self._committer,
             self._gatekeeper,
             self._fetcher,

@@ -77,7 +77,7 @@ class OffsetCommitter:
         """Fetch the group's committed offsets of these partitions."""
         assert self._session is not None, "only members of groups commit"
         try:
-            self._core.learned_commits(await self._session.fetch_committed(sorted(partitions)))
+            self._core.learned_commits(await self._session.committed.fetch(sorted(partitions)))
         except (ConnectionError, TimeoutError, KafkaError) as error:
             log.info("the group's committed offsets could not be read: %s", error)
 

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from anabranch.clients.consumer.classic_group_membership import NO_GENERATION
-from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.clients.consumer.committed_offsets import CommittedOffsets
 from anabranch.clients.consumer.core import ConsumerCore
 from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.progress import UNKNOWN
@@ -33,14 +33,14 @@ ROUND_MS: Final = 1000
 
 
 class StartingPositions:
-    """The lookups of one consumer; `session` is None without a group."""
+    """The lookups of one consumer; `committed` is None without a group."""
 
     def __init__(
-        self, network: Network, core: ConsumerCore, session: ClassicGroupSession | None, resets: OffsetResets
+        self, network: Network, core: ConsumerCore, committed: CommittedOffsets | None, resets: OffsetResets
     ) -> None:
         self._network = network
         self._core = core
-        self._session = session
+        self._committed = committed
         self._resets = resets
 
     async def find(self) -> bool:
@@ -59,16 +59,16 @@ class StartingPositions:
 
     async def _find(self) -> bool:
         todo = [progress.partition for progress in self._core.assignment if progress.position == UNKNOWN]
-        committed = await self._session.fetch_committed(todo) if self._session is not None else {}
+        committed = await self._committed.fetch(todo) if self._committed is not None else {}
         self._core.begin_at_commits(committed)
         fresh = [one for one in todo if committed.get(one, UNKNOWN) == UNKNOWN]
-        if self._session is not None:
+        if self._committed is not None:
             fresh = [one for one in fresh if one in committed]  # otherwise a transactional commit is pending
         starts, complete = await self._by_policy(fresh, await self._read_until(fresh, committed))
         log.debug("committed offsets: %s; by auto_offset_reset: %s", committed, starts)
         self._core.begin_at(starts)
         self._core.starts_looked_up(todo)
-        return complete and (self._session is None or len(committed) == len(todo))
+        return complete and (self._committed is None or len(committed) == len(todo))
 
     async def reset(self) -> bool:
         """Reset positions that are out of range, once everything fetched before is delivered.
@@ -104,7 +104,7 @@ class StartingPositions:
         """Return the topics of `fresh` that this group, or this consumer, has been reading (R20)."""
         known = {progress.partition.topic for progress in self._core.assignment if progress.position != UNKNOWN}
         known |= {partition.topic for partition, offset in committed.items() if offset != UNKNOWN}
-        if self._session is None:
+        if self._committed is None:
             return known
         # A member that is assigned only children does not know the group's commits in the topic's other partitions.
         metadata = self._network.metadata
@@ -114,7 +114,7 @@ class StartingPositions:
             if name in metadata.topics and metadata.topics[name].generation != NO_GENERATION
             for index in metadata.topics[name].partitions
         ]
-        of_others = await self._session.fetch_committed(others)
+        of_others = await self._committed.fetch(others)
         read = {partition.topic for partition, offset in of_others.items() if offset != UNKNOWN}
         return known | read | {partition.topic for partition in others if partition not in of_others}
 

@@ -19,6 +19,7 @@ from anabranch.broker.storage.log import PartitionLog
 from anabranch.chaos.replication_events import Acked, HighWatermark, Led, Proposed, Truncated
 from anabranch.clients.consumer.classic_group_membership import ClassicMembership, HeartbeatOutcome
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.clients.consumer.committed_offsets import CommittedOffsets
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.controller import alter_partition
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -45,7 +46,7 @@ def watching(cluster: SimCluster) -> Iterator[None]:
             (alter_partition, "decide", probes.decide),
             (PartitionProgress, "seek", probes.seek),
             (ClassicGroupSession, "commit", probes.commit),
-            (ClassicGroupSession, "fetch_committed", probes.committed),
+            (CommittedOffsets, "fetch", probes.committed),
             (ClassicMembership, "on_sync_response", probes.synced),
         )
         yield
@@ -231,14 +232,14 @@ class Probes:
             raise
         row.outcome, row.acked_order = "ok", self._history.tick()
 
-    async def committed(self, original: Any, session: ClassicGroupSession, partitions: Any) -> Any:
+    async def committed(self, original: Any, committed: CommittedOffsets, partitions: Any) -> Any:
         reader = self._application()
         history = self._history if reader is None else reader.history
         asked = history.tick()
-        offsets = await original(session, partitions)
+        offsets = await original(committed, partitions)
         places = {(partition.topic, partition.partition): offset for partition, offset in sorted(offsets.items())}
         if places:
-            row = OffsetsFetched(asked, history.tick(), session.membership.group_id, places)
+            row = OffsetsFetched(asked, history.tick(), committed.group_id, places)
             history.fetched.append(row)
         return offsets
 

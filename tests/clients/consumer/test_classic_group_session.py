@@ -13,12 +13,10 @@ import pytest
 
 from anabranch import Consumer, Producer, TopicPartition
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
-from anabranch.clients import group_offsets
 from anabranch.clients.consumer.classic_group_membership import State
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment, MemberView, PartitionAssignor
-from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
-from anabranch.clients.network import Network
+from anabranch.clients.metadata import ClusterMetadata
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import JoinGroupRequest
@@ -368,40 +366,6 @@ async def test_coordinator_that_fails_between_polls_is_found_again() -> None:
             await consumer.commit()
             assert await consumer.committed(WHERE) == 5
             assert await consumer._network.coordinator(GROUP) != coordinator
-
-
-async def test_member_uses_no_leader_that_is_older_than_the_committed_epoch() -> None:
-    """A leader that was frozen, and its metadata, are old. It would refuse the offset as out of range (KIP-320)."""
-    async with cluster_and_admin() as (cluster, admin):
-        await make_topic(admin, 1, replicas=3)
-        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
-            await send(producer, admin, 5)
-        network = admin._network
-        await network.call_coordinator(
-            GROUP,
-            group_offsets.commit_request(GROUP, {WHERE: 3}, leader_epoch_of=lambda *_: 1),
-            lambda _: ErrorCode.NONE,
-        )
-        async with consumer_of(cluster) as consumer:
-            polled = asyncio.create_task(consumer.getmany(timeout_ms=60_000))
-            async with asyncio.timeout(60):
-                metadata = await consumer._network.wait_for(lambda metadata: bool(metadata.awaited_epochs))
-            assert metadata.leader(*WHERE) == NO_LEADER and metadata.obstacle(*WHERE).startswith(f"{WHERE} has a newer")
-            await cluster.crash_broker((await network.wait_for(lambda metadata: True)).leader(*WHERE))
-            assert [record.offset for record in (await polled)[WHERE]] == [3, 4]
-            await consumer.commit()
-            metadata = consumer._network.metadata
-            assert metadata.awaited_epochs == {} and metadata.leader_epoch(*WHERE) == 1
-            in_transactions = consumer.group_metadata().leader_epoch_of
-            assert in_transactions is not None and in_transactions(*WHERE) == 1
-        assert await committed_epoch(network) == 1
-
-
-async def committed_epoch(network: Network) -> int:
-    request = group_offsets.fetch_request(GROUP, [WHERE], require_stable=True)
-    ((_, row),) = group_offsets.fetched_rows(await network.call_coordinator(GROUP, request, group_offsets.fetch_error))
-    epoch: int = row.committed_leader_epoch
-    return epoch
 
 
 async def test_poll_detects_rebalance_before_next_heartbeat() -> None:
