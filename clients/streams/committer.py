@@ -179,7 +179,7 @@ class Committer:
                     raise failures[0]
                 self._settle(tasks, written, transactional=False)
                 for task, name in await self._recreated(producer, tasks):
-                    task.doubt(name)
+                    task.state_manager.doubt(name)
                 deliveries = await self._hand_over_apart(commit)
                 if offsets:
                     await self._consumer.commit(offsets)
@@ -310,7 +310,7 @@ class Committer:
             receipts: dict[str, list[asyncio.Future[RecordMetadata]]] = {}
             for name, store in task.stores.items():
                 topic, rows = changelog_topic(self._application_id, name), []
-                logged_marks = {} if store.log_marks else task.disk.marks(name)
+                logged_marks = {} if store.log_marks else task.state_manager.disk.marks(name)
                 marks = store.marks.items() - logged_marks.items()
                 if store.changes or marks:
                     # Another instance may have added partitions to the topic, and handed over this task's initial

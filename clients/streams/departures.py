@@ -34,7 +34,7 @@ class Departures:
         for task in tasks:
             if not task.stores or not _complete(task):
                 continue
-            marks = task.marks()
+            marks = task.state_manager.marks()
             read_to = self._read_to(view, task, tasks)
             if read_to is None:
                 continue
@@ -66,4 +66,4 @@ class Departures:
 
 def _complete(task: Task) -> bool:
     """Whether a task's stores hold everything committed up to its position."""
-    return task.state is State.RUNNING or (task.state is State.CATCHING_UP and task.restored)
+    return task.state is State.RUNNING or (task.state is State.CATCHING_UP and task.state_manager.restored)

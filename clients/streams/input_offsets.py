@@ -50,7 +50,7 @@ class InputOffsets:
         This includes all topics of a task: its next owner uses the existing ones, and one may be removed.
         """
         positions = {one: view.position(one) for task in tasks for one in self._inputs.present(view, task)}
-        several = {task.id for task in tasks if len(task.partitions) > 1 and task.changed}
+        several = {task.id for task in tasks if len(task.partitions) > 1 and task.state_manager.changed}
         fired = {task.id for task in tasks if task.fired}
         agreed = {one for task in tasks if task.id in several.union(leaving, fired) for one in task.partitions}
         committed = self._committed

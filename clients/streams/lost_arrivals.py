@@ -52,7 +52,7 @@ class LostArrivals:
         """Return the effects: tasks continue without lost state, are restored again, or givers are copied."""
         givers: set[TaskId] = set()
         for task in tasks.values():
-            if not (task.restored and task.state is State.CATCHING_UP and task.cut_off):
+            if not (task.state_manager.restored and task.state is State.CATCHING_UP and task.state_manager.cut_off):
                 continue
             for arrival in list(self._awaited_arrivals(view, task)):
                 giver = TaskId(task.id.subtopology, arrival.source)
@@ -79,7 +79,7 @@ class LostArrivals:
         if arrival not in self._handed_over:
             self._handed_over.add(arrival)
             task.catch_up()
-        elif task.restored:
+        elif task.state_manager.restored:
             log.warning(
                 "%s: the state that came from partition %d at generation %d was deleted from the changelog of store %s",
                 task.id,
@@ -87,4 +87,4 @@ class LostArrivals:
                 arrival.generation,
                 arrival.store,
             )
-            task.assume_arrived(arrival.store, arrival.source, arrival.generation)
+            task.state_manager.assume_arrived(arrival.store, arrival.source, arrival.generation)

@@ -168,7 +168,7 @@ class QueryExecutor:
         if awaited := locations.awaited(key, _marks(task, store)):
             return QueryResult([], {}, [_not_arrived(store, partition, awaited)])
         if isinstance(query, KeyQuery):
-            raw = task.disk.get(store, key)
+            raw = task.state_manager.disk.get(store, key)
             rows = [] if raw is None else [_row(part, store, key, raw, value)]
             return QueryResult(rows, {partition: state})
         here, more = _first_rows(_windows_of_key(task, store, key, query), query)
@@ -261,7 +261,7 @@ def _rows_here(task: Task, store: str, query: Query, locations: KeyLocations) ->
     """Yield the rows of a task's store that the query is for, without those whose state is, or will be, elsewhere."""
     part, partition, marks = task.subtopology, task.id.partition, _marks(task, store)
     first, last = (query.first, query.last) if isinstance(query, RangeQuery) else (None, None)
-    for key, row in task.disk.range(store, first or b"", last):
+    for key, row in task.state_manager.disk.range(store, first or b"", last):
         if isinstance(query, WindowQuery) and not query.has(part.windows[store].window_of(key)):
             continue
         if locations.has_all(part.record_key(store, key), partition, marks):
@@ -287,7 +287,7 @@ def _windows_of_key(task: Task, store: str, key: bytes, query: WindowQuery) -> I
     windows = task.subtopology.windows[store]
     to_ms = query.to_ms if not isinstance(windows, SessionWindows) and query.to_ms is not None else _LATEST_MS
     first, last = (key + _TIME.pack(min(at_ms, _LATEST_MS)) for at_ms in (query.from_ms, to_ms))
-    for store_key, row in task.disk.range(store, first, last + _LAST):
+    for store_key, row in task.state_manager.disk.range(store, first, last + _LAST):
         # Those of longer keys that begin alike lie in between.
         if len(store_key) == len(key) + windows.suffix_bytes and query.has(windows.window_of(store_key)):
             yield store_key, row

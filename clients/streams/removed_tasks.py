@@ -89,7 +89,7 @@ class RemovedTasks:
     def is_finished(self, view: ConsumerView, task: Task) -> bool:
         """Whether all its state was handed over; if so, note that the task need not be opened again."""
         read_to = self.read_to(view, task.id)
-        if read_to is None or state_handover.due(*read_to, min(marks.departed for marks in task.marks())):
+        if read_to is None or state_handover.due(*read_to, min(marks.departed for marks in task.state_manager.marks())):
             return False
         self._finished[task.id] = read_to[1]
         return True

@@ -50,7 +50,7 @@ class RestoreTargets:
                 known = topic_ids.get(changelog.topic, b"")
                 other = bool(store.topic_id and known and known != store.topic_id)
                 if not store.doubted and (changelog in lost or other):
-                    task.doubt(name)
+                    task.state_manager.doubt(name)
                     doubted = True
         return doubted
 
@@ -89,17 +89,17 @@ class RestoreTargets:
             if store.checkpoint.offset < bounds[one].start:  # only a marker is deleted
                 store.checkpoint.read_to(bounds[one].start)
                 again.add(name)
-        task.check({name: bounds[one].topic_id for name, one in changelogs.items()})
+        task.state_manager.check({name: bounds[one].topic_id for name, one in changelogs.items()})
         if task.state is State.CATCHING_UP:
-            task.aim({name: bounds[one].end for name, one in changelogs.items()})
+            task.state_manager.aim({name: bounds[one].end for name, one in changelogs.items()})
         return [Seek(changelogs[name], task.stores[name].checkpoint.offset) for name in sorted(again)]
 
     def _start_over(self, task: Task, store: str, reason: str, bounds: ChangelogBounds) -> None:
-        changelog, had_state = self.changelog(task, store), task.has_state(store)
+        changelog, had_state = self.changelog(task, store), task.state_manager.has_state(store)
         if had_state and not self._may_reset:
             raise StreamsError(
                 f"{task.id}: the state of store {store} does not belong to {changelog}: {reason}. To start with an "
-                f"empty store, set changelog_auto_offset_reset=earliest, or delete {task.disk.directory}"
+                f"empty store, set changelog_auto_offset_reset=earliest, or delete {task.state_manager.disk.directory}"
             )
         log.warning(
             "%s: %s; store %s begins %s at offset %d of %s",
@@ -110,4 +110,4 @@ class RestoreTargets:
             bounds.start,
             changelog,
         )
-        task.start_over(store, bounds.start)
+        task.state_manager.start_over(store, bounds.start)

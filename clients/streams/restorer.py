@@ -129,7 +129,7 @@ class Restorer:
             except KafkaError as error:  # it is damaged, and fetched again: another replica may have it intact
                 self._warn(f"cannot read {partition}", error)
                 continue
-            self.restored += task.restore(name, records, position)
+            self.restored += task.state_manager.restore(name, records, position)
             self._wakeup.set()
             # A copy is not urgent: it leaves as much time for processing as it takes.
             await asyncio.sleep(0 if task.state is State.CATCHING_UP else self._loop.time() - started_s)

@@ -89,7 +89,7 @@ class TaskInputs:
         known = self.read_to(view, task)
         if known is None:
             return not self.joins_topics(view, task)
-        return not any(state_handover.missing(*known, marks) for marks in task.marks())
+        return not any(state_handover.missing(*known, marks) for marks in task.state_manager.marks())
 
     def holds_back(self, view: ConsumerView, task: Task, partition: TopicPartition, generation: int) -> bool:
         """Whether a key epoch of one of several topics has to wait for the others, or for its keys' state."""
@@ -109,7 +109,7 @@ class TaskInputs:
             return True
         self._held.discard((partition, generation))
         key_epoch = KeyEpoch(partition.partition, generation)
-        return any(state_handover.missing(known[0], key_epoch, marks) for marks in task.marks())
+        return any(state_handover.missing(known[0], key_epoch, marks) for marks in task.state_manager.marks())
 
 
 def exists(view: ConsumerView, partition: TopicPartition) -> bool:

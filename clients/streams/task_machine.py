@@ -90,7 +90,7 @@ class TaskMachine:
         for task in self.tasks.values():
             if task.stores:
                 running = task.state is State.RUNNING or task.id in self._suspended
-                sums[task.id] = RUNNING if running else task.checkpoint_sum
+                sums[task.id] = RUNNING if running else task.state_manager.checkpoint_sum
         return sums
 
     def on_tasks(self, assigned: AssignedTasks) -> None:
@@ -201,7 +201,7 @@ class TaskMachine:
         finished = [
             task
             for task in self.tasks.values()
-            if task.id in self.removed and task.restored and self.removed.is_finished(view, task)
+            if task.id in self.removed and task.state_manager.restored and self.removed.is_finished(view, task)
         ]
         effects: list[Effect] = []
         for task in finished:
@@ -224,7 +224,7 @@ class TaskMachine:
         offsets = self._offsets.uncommitted(view, tasks, leaving)
         self._committed_at = now
         self.commit_due = now + self._interval_s
-        if not (offsets or departures or sent or any(task.changed for task in tasks)):
+        if not (offsets or departures or sent or any(task.state_manager.changed for task in tasks)):
             return None
         self.committing = True
         return Commit(tasks, offsets, departures, member)
@@ -272,7 +272,7 @@ class TaskMachine:
         for task in self.tasks.values():
             if task.state is not State.RUNNING or not task.stores:
                 continue
-            if task.unchecked or not self._inputs.has_arrived(view, task):
+            if task.state_manager.unchecked or not self._inputs.has_arrived(view, task):
                 self._expected.add(task.id)
                 effects.append(Pause(self._assigned_here(view, task.id)))
         return effects
@@ -283,7 +283,7 @@ class TaskMachine:
         for task in [self.tasks[one] for one in self._expected & self.tasks.keys()]:
             if task.state is not State.RUNNING:
                 self._expected.discard(task.id)
-            elif not task.changed:
+            elif not task.state_manager.changed:
                 self._expected.discard(task.id)
                 task.catch_up()
         return [Follow()] if len(self._expected) < before else []
@@ -354,7 +354,7 @@ class TaskMachine:
             task
             for task in self.tasks.values()
             if task.state is State.CATCHING_UP
-            and task.restored
+            and task.state_manager.restored
             and task.id not in self.removed
             and self._inputs.has_arrived(view, task)
         ]
@@ -363,7 +363,7 @@ class TaskMachine:
             task.run()
             self._expected.discard(task.id)  # after a failed commit: it has restored what it was to stop for
             effects.append(Resume(self._assigned_here(view, task.id)))
-            log.info("%s is running, with %d keys", task.id, task.entries)
+            log.info("%s is running, with %d keys", task.id, task.state_manager.entries)
         return [*effects, Follow()] if ready else []
 
     def find_lost_arrivals(self, view: ConsumerView) -> list[Effect]:
@@ -386,8 +386,10 @@ class TaskMachine:
 
     def _is_aimless(self, view: ConsumerView, task: Task) -> bool:
         if task.state is State.STANDBY:
-            return task.unchecked
-        return task.state is State.CATCHING_UP and task.targets is None and self._positions_known(view, task)
+            return task.state_manager.unchecked
+        return (
+            task.state is State.CATCHING_UP and task.state_manager.targets is None and self._positions_known(view, task)
+        )
 
     def _positions_known(self, view: ConsumerView, task: Task) -> bool:
         """Whether the input has positions, and thus every transaction of the previous owner is decided."""
@@ -402,5 +404,5 @@ class TaskMachine:
 
     def _close(self, task_id: TaskId) -> Close:
         task = self.tasks.pop(task_id)
-        self._parked[task_id] = task.checkpoint_sum
+        self._parked[task_id] = task.state_manager.checkpoint_sum
         return Close(task)

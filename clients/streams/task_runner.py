@@ -81,7 +81,7 @@ class TaskRunner:
             task = self._machine.tasks.get(task_id) or self._open(task_id, State.STANDBY)
             if task.state is State.RUNNING:
                 continue
-            if task.take_over(delivery.store, delivery.rows, delivery.mark, delivery.offsets):
+            if task.state_manager.take_over(delivery.store, delivery.rows, delivery.mark, delivery.offsets):
                 copied += len(delivery.rows)
                 end = task.stores[delivery.store].checkpoint.offset
                 self._reader.seek(self._machine.changelog(task, delivery.store), end)

@@ -4,28 +4,26 @@
          ^------------- keys may arrive, a transaction failed, it is assigned anew ---'
     STANDBY: follows the changelogs and processes nothing; becomes CATCHING_UP when it is to run
 
-Changes of a running task wait in memory until the transaction that carries them to the changelogs, together with the
-input's offsets and the output, is committed; then they go to the disk with the new checkpoints, in one write. So the
-disk never has what was not committed, and an aborted transaction is forgotten by dropping a dict.
-
-Decides nothing about time, and asks no other part: `TaskMachine` says what it does when.
+Decides nothing about time, and asks no other part: `TaskMachine` says what it does when. `ProcessorStateManager` has
+what its stores hold, and how far they are restored. Source: StreamTask and StandbyTask of Kafka Streams.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
-from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, arrived_mark, is_mark
+from anabranch.clients.streams.changelog import MISPLACED
 from anabranch.clients.streams.context import Clock, ReadOnlyStore, Timed
 from anabranch.clients.streams.failures import Failures, key_text, place_of
 from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
+from anabranch.clients.streams.processor_state_manager import ProcessorStateManager
 from anabranch.clients.streams.serdes import Undecodable, check_bytes
 from anabranch.clients.streams.state_store import StateStore
-from anabranch.clients.streams.task_disk import TaskDisk, Write
+from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_state import Progress, State
 from anabranch.clients.streams.timed_store import MarkedStore, TimedStore
@@ -66,15 +64,9 @@ class Task:
         self.id = task
         self.subtopology = subtopology
         self.partitions = tuple(TopicPartition(topic, task.partition) for topic in subtopology.sources)
-        self.disk = disk
+        self.state_manager = ProcessorStateManager(subtopology.stores, subtopology.timestamped, disk)
+        self.stores = self.state_manager.stores
         self.state = state
-        self.stores = {
-            name: StateStore(name, disk, timestamped=name in subtopology.timestamped) for name in subtopology.stores
-        }
-        self.targets: dict[str, int] | None = None
-        """The offset of each changelog that must be reached before the task may run; None while unknown."""
-        self.unchecked = True
-        """Whether its stores are not compared with the bounds of their changelogs yet, or doubted since."""
         self.warming = state is State.STANDBY
         """Whether it is an incomplete copy; the leader may wait to move the task here."""
         self.outputs: list[Output] = []
@@ -91,16 +83,6 @@ class Task:
         self._application_id = application_id
         self._global_stores = global_stores
         self._handlers = subtopology.bind(self)
-
-    @property
-    def checkpoint_sum(self) -> int:
-        """The sum of its stores' checkpoints."""
-        return sum(store.checkpoint.offset for store in self.stores.values())
-
-    @property
-    def entries(self) -> int:
-        """The number of keys in its stores on disk."""
-        return sum(self.disk.entries(name) for name in self.stores)
 
     # interface of the topology's steps (Context)
 
@@ -271,162 +253,50 @@ class Task:
         for timed in self._timed:
             timed.undo()
 
-    @property
-    def cut_off(self) -> bool:
-        """Whether the changelog of one of its stores has lost its first records."""
-        return any(store.cut_off for store in self.stores.values())
-
-    @property
-    def changed(self) -> bool:
-        """Whether there is anything to commit besides offsets."""
-        return any(store.changes for store in self.stores.values())
-
     def on_committed(self, written: Mapping[str, Sequence[int]], *, transactional: bool) -> None:
         """Write changes that were committed to the changelogs at these offsets to the disk."""
-        for name, store in self.stores.items():
-            offsets = written.get(name, ())
-            if offsets and min(offsets) < store.checkpoint.offset:
-                self.doubt(name)  # they are offsets of another changelog of that name
-            store.checkpoint.wrote(offsets, transactional=transactional)
-        self.disk.write(
-            Write(
-                changes={name: store.changes for name, store in self.stores.items() if store.changes},
-                marks={name: store.marks for name, store in self.stores.items()},
-                checkpoints={name: store.checkpoint.offset for name, store in self.stores.items()},
-            )
-        )
-        for store in self.stores.values():
-            store.drop_changes()
-            store.log_marks = False
+        self.state_manager.on_committed(written, transactional=transactional)
         self.fired = False
 
     def on_aborted(self) -> None:
         """Drop uncommitted changes. The changelogs are read again, as their content is unknown."""
         self.outputs, self.fired = [], False
-        for store in self.stores.values():
-            store.drop_changes()
-            store.checkpoint.doubt()
-            store.marks = self.disk.marks(store.name)
+        self.state_manager.on_aborted()
         self.catch_up()
 
-    # restoring
+    # states
 
     def catch_up(self) -> None:
         """Read the changelogs to their current ends, then run."""
-        assert not self.changed, f"{self.id} has changes that are not committed"
+        assert not self.state_manager.changed, f"{self.id} has changes that are not committed"
         self.state = State.CATCHING_UP
-        self.targets = None
+        self.state_manager.targets = None
         self.warming = False
 
     def stand_by(self) -> None:
         """Follow the changelogs, and process nothing."""
-        assert not self.changed, f"{self.id} has changes that are not committed"
+        assert not self.state_manager.changed, f"{self.id} has changes that are not committed"
         if self.state is State.RUNNING:
-            self.disk.note_current()
+            self.state_manager.disk.note_current()
         self.state = State.STANDBY
-        self.targets = None
-
-    def restore(self, store: str, records: Iterable[ConsumerRecord], position: int) -> int:
-        """Store changelog records below `position`; return their number without marks."""
-        changes: dict[bytes, bytes | None] = {}
-        kept = self.stores[store]
-        marks: dict[bytes, bytes] = {}
-        for record in records:
-            if record.key is None:
-                continue
-            if record.headers and is_mark(record.headers):
-                marks[record.key] = record.value or b""
-            else:
-                changes[record.key] = kept.row_of(record)
-        kept.checkpoint.read_to(position)
-        kept.marks.update(marks)
-        self.disk.write(
-            Write(changes={store: changes}, marks={store: marks}, checkpoints={store: kept.checkpoint.offset})
-        )
-        return len(changes)
-
-    def take_over(
-        self, store: str, rows: Mapping[bytes, bytes], mark: Mapping[bytes, bytes], offsets: Sequence[int]
-    ) -> bool:
-        """Store keys that moved to this task from another one on this instance: the next records of its changelog.
-        Returns False if other records may precede or separate them: then they have to be read.
-        """
-        kept = self.stores[store]
-        if not kept.checkpoint.gap:
-            kept.checkpoint.wrote(offsets, transactional=True)
-        if kept.checkpoint.gap:
-            return False
-        kept.marks.update(mark)
-        self.disk.write(
-            Write(changes={store: rows}, marks={store: kept.marks}, checkpoints={store: kept.checkpoint.offset})
-        )
-        return True
-
-    def aim(self, targets: Mapping[str, int]) -> None:
-        """Restore up to these offsets, the changelog ends. A store at its end is complete and not doubted."""
-        self.targets = dict(targets)
-        for name, store in self.stores.items():
-            if store.checkpoint.offset >= targets[name]:
-                store.checkpoint.read_to(store.checkpoint.offset)
+        self.state_manager.targets = None
 
     def run(self) -> None:
         """Start processing: all state is complete."""
-        for store in self.stores.values():
-            store.checkpoint.read_to(store.checkpoint.offset)
+        self.state_manager.trust()
         for timers in self._timers.values():
             timers.load()
         for timed in self._timed:
             timed.load()
         self.state = State.RUNNING
 
-    def doubt(self, store: str) -> None:
-        """Compare a store with the bounds of its changelog before the task runs."""
-        self.stores[store].doubted = self.unchecked = True
-        self.targets = None
-
-    def has_state(self, store: str) -> bool:
-        """Whether a store has anything on disk."""
-        return bool(self.disk.entries(store) or self.stores[store].marks)
-
-    def start_over(self, store: str, offset: int) -> None:
-        """Reset a store on disk, and restore it from this offset of its changelog."""
-        self.disk.clear(store)
-        self.disk.write(Write(checkpoints={store: offset}))
-        kept = self.stores[store]
-        kept.checkpoint, kept.marks, kept.topic_id = Checkpoint(offset), {}, b""
-
-    def assume_arrived(self, store: str, source: int, generation: int) -> None:
-        """Stop waiting for the keys that left a partition at a generation: the changelog lost their mark."""
-        self.stores[store].marks.update([arrived_mark(source, generation)])
-
-    def check(self, topic_ids: Mapping[str, bytes]) -> None:
-        """Note that each store belongs to its changelog, with these topic ids."""
-        changed = {name: topic_id for name, topic_id in topic_ids.items() if self.stores[name].topic_id != topic_id}
-        if changed:
-            self.disk.write(Write(topic_ids=changed))
-        for name, topic_id in topic_ids.items():
-            self.stores[name].topic_id, self.stores[name].doubted = topic_id, False
-        self.unchecked = False
-
-    @property
-    def restored(self) -> bool:
-        """Whether the stores have reached the targets."""
-        targets = self.targets
-        return targets is not None and all(
-            not store.checkpoint.gap and store.checkpoint.offset >= targets[name] for name, store in self.stores.items()
-        )
-
-    def marks(self) -> list[Marks]:
-        """The marks of each store: which keys have arrived and which have left."""
-        return [Marks.read(store.marks) for store in self.stores.values()]
-
     @property
     def progress(self) -> Progress:
         """Return the task's progress."""
-        return Progress(
-            self.id, self.state, self.checkpoint_sum, -1 if self.targets is None else sum(self.targets.values())
-        )
+        targets = self.state_manager.targets
+        end = -1 if targets is None else sum(targets.values())
+        return Progress(self.id, self.state, self.state_manager.checkpoint_sum, end)
 
     def close(self) -> None:
         """Close the stores on disk, as of the last commit."""
-        self.disk.close()
+        self.state_manager.disk.close()

@@ -64,7 +64,7 @@ async def test_each_sensor_is_silent_once_when_the_readings_are_resized(tmp_path
 
 def has_moved(streams: Streams) -> bool:
     """Whether all four tasks run, and two of them with keys that have moved."""
-    running = [task for task in streams.tasks.values() if task.state is State.RUNNING and task.entries]
+    running = [task for task in streams.tasks.values() if task.state is State.RUNNING and task.state_manager.entries]
     return streams.moves.keys > 0 and len(running) == 4
 
 

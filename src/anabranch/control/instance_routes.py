@@ -160,7 +160,7 @@ async def get_tasks(on: ControlledInstance, request: ControlRequest) -> list[Tas
             "stores": list(task.stores),
             "position": progress[task_id].position,
             "end": progress[task_id].end,
-            "keys": task.entries,
+            "keys": task.state_manager.entries,
             "waits_for": on.streams.awaited_state(task_id),
         }
         for task_id, task in sorted(on.streams.tasks.items())

@@ -163,7 +163,7 @@ async def test_instance_names_the_owner_of_a_key(host: str, tmp_path: Path) -> N
 
 
 def keys_of(streams: Streams) -> int:
-    return sum(task.disk.entries("counts") for task in streams.tasks.values())
+    return sum(task.state_manager.disk.entries("counts") for task in streams.tasks.values())
 
 
 def has_keys(streams: Streams, count: int) -> bool:

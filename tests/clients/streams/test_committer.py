@@ -107,8 +107,8 @@ def task(tmp_path: Path) -> Iterator[Task]:
     stream.count("sums").to("out")
     (part,) = topology.build("app").subtopologies
     one = Task(TaskId(0, 0), "app", part, TaskDisk(tmp_path, part.stores), state=State.CATCHING_UP)
-    one.check(dict.fromkeys(part.stores, FIRST))
-    one.aim(dict.fromkeys(part.stores, 0))
+    one.state_manager.check(dict.fromkeys(part.stores, FIRST))
+    one.state_manager.aim(dict.fromkeys(part.stores, 0))
     one.run()
     for store in one.stores.values():
         store.put(b"k", b"17")
@@ -138,7 +138,7 @@ async def test_changes_that_reached_the_next_changelog_are_committed_and_their_s
     cluster.on_flush = lambda: cluster.create_again(COUNTS)
     await commit_of(cluster, task, exactly_once=False)
     assert cluster.committed == {INPUT: 7}
-    assert task.unchecked
+    assert task.state_manager.unchecked
     assert {name: store.doubted for name, store in task.stores.items()} == {"counts": True, "sums": False}
 
 
@@ -172,8 +172,8 @@ async def test_producer_that_does_not_know_the_changelog_of_the_store_yet_writes
     cluster = Cluster()
     cluster.create_again(COUNTS)
     cluster.known[COUNTS] = FIRST
-    task.check({"counts": SECOND})
+    task.state_manager.check({"counts": SECOND})
     await commit_of(cluster, task, exactly_once=exactly_once)
     assert sorted(cluster.sent) == [COUNTS, SUMS]
     assert cluster.ended == (["committed"] if exactly_once else [])
-    assert not task.unchecked
+    assert not task.state_manager.unchecked

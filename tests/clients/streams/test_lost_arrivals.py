@@ -51,8 +51,8 @@ class Resized(Instance):
 
     def logged(self, partition: int, mark: tuple[bytes, bytes]) -> None:
         """A mark is read from the changelog of a task."""
-        at = self[partition].checkpoint_sum
-        self[partition].restore("counts", [Record(at, 0, *mark, MARK_HEADERS)], at + 1)
+        at = self[partition].state_manager.checkpoint_sum
+        self[partition].state_manager.restore("counts", [Record(at, 0, *mark, MARK_HEADERS)], at + 1)
         self.ends[partition] = max(self.ends[partition], at + 1)
 
     def look(self) -> list[Effect]:
@@ -71,14 +71,14 @@ def test_arrival_missing_in_changelog_after_hand_over_is_not_awaited(
     one: Resized, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.take(start=6)
-    assert one[2].restored
+    assert one[2].state_manager.restored
     assert one.release() == []
     assert one.look() == [Open(GIVER, State.STANDBY), Follow()]
     assert not one[0].warming, "the group would rebalance for a copy that it has not asked for"
     assert one.look() == [] == one.release(), "the copy has nothing yet"
     one.logged(0, departed_mark(1))
     one.look()
-    assert one[2].targets is None, "the mark may stand beyond what was the end when its task was restored"
+    assert one[2].state_manager.targets is None, "the mark may stand beyond what was the end when its task was restored"
     one.restore_all(6)
     with caplog.at_level(logging.WARNING):
         one.look()
@@ -112,7 +112,7 @@ def test_pending_arrival_is_awaited(one: Resized) -> None:
 
 def test_task_with_complete_changelog_waits_and_copies_nothing(one: Resized) -> None:
     one.take(start=0)
-    assert one[2].restored
+    assert one[2].state_manager.restored
     assert one.look() == [] == one.release()
 
 
@@ -123,4 +123,4 @@ def test_lost_arrival_is_not_concluded_during_commit(one: Resized) -> None:
     one.logged(0, departed_mark(1))
     one.machine.committing = True
     one.look()
-    assert one[2].targets is not None
+    assert one[2].state_manager.targets is not None

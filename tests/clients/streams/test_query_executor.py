@@ -146,7 +146,7 @@ class Queried:
         task_id = TaskId(0, partition)
         task = Task(task_id, "app", part, TaskDisk(self._directory / str(task_id), part.stores), state=state)
         rows = {key: (100 + count).to_bytes(8, "big") + b"%d" % count for key, count in (changes or {}).items()}
-        task.disk.write(Write(changes={"counts": rows}))
+        task.state_manager.disk.write(Write(changes={"counts": rows}))
         self.tasks[task_id] = task
         return task
 
@@ -157,7 +157,7 @@ class Queried:
         for key, start_ms, end_ms in windows:
             window = made.window_of(key + b"\0" * made.suffix_bytes)._replace(start_ms=start_ms, end_ms=end_ms)
             rows[made.store_key(window)] = end_ms.to_bytes(8, "big") + b"%d" % start_ms
-        task.disk.write(Write(changes={"windows": rows}))
+        task.state_manager.disk.write(Write(changes={"windows": rows}))
 
     def hosts(self, *, active: Mapping[str, int], standby: Mapping[str, int]) -> None:
         """The partition of the topic `in` that each host has."""
@@ -269,8 +269,8 @@ def test_keys_that_a_resize_moves_are_refused_until_they_have_arrived(queried: Q
     assert [row.key for row in result.rows] == [stays]
     assert FailureReason.NOT_UP_TO_BOUND in {one.reason for one in result.failures if one.partition == 2}
 
-    old.disk.write(Write(changes={"counts": {moves: None}}))
-    new.take_over("counts", {moves: (102).to_bytes(8, "big") + b"2"}, dict([arrived_mark(0, 1)]), [0, 1])
+    old.state_manager.disk.write(Write(changes={"counts": {moves: None}}))
+    new.state_manager.take_over("counts", {moves: (102).to_bytes(8, "big") + b"2"}, dict([arrived_mark(0, 1)]), [0, 1])
     for store in new.stores.values():
         store.marks.update([arrived_mark(0, 1)])
     new.state = State.RUNNING
@@ -334,7 +334,7 @@ def test_sliding_windows_are_found_by_key_and_start_also_when_they_have_closed(t
     queried.add_windows(task := queried.add(1), (key, 5, 15), (key, 7, 17), (key, 9, 19))
     store_key = SlidingWindows(10).store_key(Windowed(key, 7, 17))
     handed_on = (~17).to_bytes(8, "big", signed=True) + b"7"
-    task.disk.write(Write(changes={"windows": {store_key: handed_on}}))
+    task.state_manager.disk.write(Write(changes={"windows": {store_key: handed_on}}))
     rows = queried.executor.execute("windows", WindowQuery(5, 8, key)).rows
     assert rows == [QueryRow(key, start, start + 10, Windowed(key, start, start + 10)) for start in (5, 7)]
     task.close()
@@ -356,7 +356,7 @@ def test_queries_that_a_store_cannot_answer_are_refused(store: str, query: Query
 
 def test_values_of_another_kind_are_refused(queried: Queried) -> None:
     task = queried.add(1)
-    task.disk.write(Write(changes={"counts": {PLACED[1][0]: b"\0" * 8 + b"{"}}))
+    task.state_manager.disk.write(Write(changes={"counts": {PLACED[1][0]: b"\0" * 8 + b"{"}}))
     with pytest.raises(ValueError, match="a value of the store counts cannot be decoded"):
         queried.executor.execute("counts", KeyQuery(PLACED[1][0]))
 

@@ -39,8 +39,8 @@ def task(tmp_path: Path) -> Iterator[Task]:
     """One key and a mark are restored, up to offset 3, from the changelog with the id ID."""
     made = make(tmp_path / "task")
     key, value = arrived_mark(1, 2)
-    made.restore("counts", [logged(0, 0, b"k", b"1", ()), logged(1, 0, key, value, MARK_HEADERS)], 3)
-    made.check({"counts": ID})
+    made.state_manager.restore("counts", [logged(0, 0, b"k", b"1", ()), logged(1, 0, key, value, MARK_HEADERS)], 3)
+    made.state_manager.check({"counts": ID})
     yield made
     made.close()
 
@@ -72,8 +72,8 @@ def aim(
 @pytest.mark.parametrize("policy", [RESET_EARLIEST, RESET_NONE])
 def test_store_is_restored_from_checkpoint_to_end_of_changelog(task: Task, policy: str) -> None:
     assert aim(task, 1, 9, policy=policy) == []
-    assert (task.targets, task.unchecked) == ({"counts": 9}, False)
-    assert task.has_state("counts")
+    assert (task.state_manager.targets, task.state_manager.unchecked) == ({"counts": 9}, False)
+    assert task.state_manager.has_state("counts")
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,16 @@ def test_store_that_changelog_cannot_restore_is_reset_with_warning(
         assert aim(task, start, end, topic_id=topic_id) == [Seek(CHANGELOG, start)]
     assert reason in caplog.text
     assert f"store counts begins anew at offset {start} of {CHANGELOG}" in caplog.text
-    assert (task.has_state("counts"), task.marks()) == (False, [Marks({}, -1)])
-    assert (task.targets, task.checkpoint_sum, task.restored) == ({"counts": end}, start, start == end)
-    assert (task.disk.checkpoint("counts"), task.disk.topic_id("counts")) == (start, topic_id)
+    assert (task.state_manager.has_state("counts"), task.state_manager.marks()) == (False, [Marks({}, -1)])
+    assert (task.state_manager.targets, task.state_manager.checkpoint_sum, task.state_manager.restored) == (
+        {"counts": end},
+        start,
+        start == end,
+    )
+    assert (task.state_manager.disk.checkpoint("counts"), task.state_manager.disk.topic_id("counts")) == (
+        start,
+        topic_id,
+    )
 
 
 def test_store_that_lacks_only_a_transaction_marker_keeps_its_state(tmp_path: Path) -> None:
@@ -105,7 +112,11 @@ def test_store_that_lacks_only_a_transaction_marker_keeps_its_state(tmp_path: Pa
     task.on_committed({"counts": [0]}, transactional=True)
     task.catch_up()
     assert aim(task, 2, 2, policy=RESET_NONE) == [Seek(CHANGELOG, 2)], "nothing can be fetched at the marker"
-    assert (task.restored, task.checkpoint_sum, task.stores["counts"].get(b"k")) == (True, 2, b"1")
+    assert (task.state_manager.restored, task.state_manager.checkpoint_sum, task.stores["counts"].get(b"k")) == (
+        True,
+        2,
+        b"1",
+    )
     task.close()
 
 
@@ -115,8 +126,8 @@ def test_store_that_must_not_be_reset_ends_instance_and_is_kept(
 ) -> None:
     with pytest.raises(StreamsError, match=r"0_3: the state of store counts .* changelog_auto_offset_reset=earliest"):
         aim(task, start, end, topic_id=topic_id, policy=RESET_NONE)
-    assert task.has_state("counts")
-    assert (task.disk.checkpoint("counts"), task.disk.topic_id("counts")) == (3, ID)
+    assert task.state_manager.has_state("counts")
+    assert (task.state_manager.disk.checkpoint("counts"), task.state_manager.disk.topic_id("counts")) == (3, ID)
 
 
 def test_empty_store_starts_at_changelog_start_under_any_policy(
@@ -126,36 +137,36 @@ def test_empty_store_starts_at_changelog_start_under_any_policy(
     with caplog.at_level(logging.WARNING):
         assert aim(task, 6, 6, policy=RESET_NONE) == [Seek(CHANGELOG, 6)]
     assert "from offset 0 to 5 were deleted from the changelog; store counts begins empty" in caplog.text
-    assert task.restored
+    assert task.state_manager.restored
     task.close()
 
 
 @pytest.mark.parametrize("policy", [RESET_EARLIEST, RESET_NONE])
 def test_bounds_from_before_arrival_of_keys_do_not_reset_store(task: Task, policy: str) -> None:
     """A resize copies keys to the store while the end of its changelog is looked up."""
-    task.take_over("counts", {b"new": row(b"1", 0)}, {}, [3])
+    task.state_manager.take_over("counts", {b"new": row(b"1", 0)}, {}, [3])
     assert aim(task, 0, 3, policy=policy, before=3) == []
-    assert (task.targets, task.restored) == ({"counts": 3}, True)
+    assert (task.state_manager.targets, task.state_manager.restored) == ({"counts": 3}, True)
     assert task.stores["counts"].get(b"new") == b"1"
 
 
 def test_store_changed_since_lookup_is_looked_up_again_before_reset(task: Task) -> None:
-    task.take_over("counts", {b"new": row(b"1", 0)}, {}, [3])
+    task.state_manager.take_over("counts", {b"new": row(b"1", 0)}, {}, [3])
     assert aim(task, 4, 9, before=3) == []
-    assert (task.targets, task.has_state("counts")) == (None, True)
+    assert (task.state_manager.targets, task.state_manager.has_state("counts")) == (None, True)
 
 
 def test_no_store_is_reset_during_commit(task: Task) -> None:
     assert aim(task, 0, 2, committing=True) == []
-    assert (task.targets, task.has_state("counts")) == (None, True)
+    assert (task.state_manager.targets, task.state_manager.has_state("counts")) == (None, True)
     assert aim(task, 0, 9, committing=True) == []
-    assert task.targets == {"counts": 9}
+    assert task.state_manager.targets == {"counts": 9}
 
 
 def test_task_whose_changelog_has_no_leader_has_no_target(task: Task) -> None:
     one = targets()
     assert one.aim(task, one.checkpoints([task]), {}, committing=False) == []
-    assert task.targets is None
+    assert task.state_manager.targets is None
 
 
 @pytest.mark.parametrize(
@@ -173,19 +184,19 @@ def test_store_is_checked_when_its_reader_finds_nothing_or_another_topic(
     aim(task, 0, 9)
     assert targets().doubt([task], lost, topic_ids) is doubted
     assert not targets().doubt([task], lost, topic_ids), "metadata would be refreshed in every pass"
-    assert (task.unchecked, task.targets is None) == (doubted, doubted)
+    assert (task.state_manager.unchecked, task.state_manager.targets is None) == (doubted, doubted)
     assert aim(task, 0, 9) == ([Seek(CHANGELOG, 3)] if doubted else []), "the reader stands where it found nothing"
     assert not task.stores["counts"].doubted
 
 
 def test_store_of_earlier_version_records_topic_id(tmp_path: Path) -> None:
     task = make(tmp_path, State.STANDBY)
-    task.restore("counts", [logged(0, 0, b"k", b"1", ())], 3)
-    assert task.unchecked
+    task.state_manager.restore("counts", [logged(0, 0, b"k", b"1", ())], 3)
+    assert task.state_manager.unchecked
     assert aim(task, 0, 9) == []
-    assert (task.unchecked, task.targets) == (False, None)
+    assert (task.state_manager.unchecked, task.state_manager.targets) == (False, None)
     task.close()
     again = make(tmp_path)
     assert again.stores["counts"].topic_id == ID
-    assert again.checkpoint_sum == 3
+    assert again.state_manager.checkpoint_sum == 3
     again.close()

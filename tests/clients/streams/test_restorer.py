@@ -42,7 +42,7 @@ async def count_records(world: World, *names: str) -> None:
 
 
 def idle(one: Streams) -> bool:
-    return not any(task.changed for task in one.tasks.values())
+    return not any(task.state_manager.changed for task in one.tasks.values())
 
 
 def running(one: Streams) -> int:
@@ -192,7 +192,7 @@ async def test_deleted_changelog_is_named_and_recreated_when_its_stores_are_rest
             await until(lambda: idle(one), "all is committed")
             await world.admin.delete_topics([CHANGELOG])
             for task in one.tasks.values():
-                task.doubt("counts")
+                task.state_manager.doubt("counts")
             await until(lambda: caplog.text.count("store counts begins anew") == PARTITIONS, "it is made again")
             await until(lambda: running(one) == PARTITIONS, "all is restored")
             assert (

@@ -92,7 +92,7 @@ async def test_state_moves_with_its_keys_below_the_odd_part_and_back(tmp_path: P
                 await world.feed(500)
                 await world.counted(one)
                 await until(partial(has_moved, one, expected), "all that moves has moved, and no more")
-            await until(lambda: not any(task.changed for task in one.tasks.values()), "all is committed")
+            await until(lambda: not any(task.state_manager.changed for task in one.tasks.values()), "all is committed")
             places = sorted(
                 (k, task.id.partition) for task in one.tasks.values() for k, _ in task.stores["counts"].items()
             )
@@ -112,7 +112,7 @@ async def test_task_that_starts_with_a_new_changelog_can_commit(guarantee: str, 
                 world.expected[key] += 1
                 await world.producer.send("in", b"", key)
             await world.counted(one)
-            await until(lambda: not any(task.changed for task in one.tasks.values()), "all is committed")
+            await until(lambda: not any(task.state_manager.changed for task in one.tasks.values()), "all is committed")
 
 
 def has_moved(streams: Streams, keys: int) -> bool:
@@ -305,7 +305,9 @@ def copies(one: Streams, two: Streams) -> bool:
         for task in here.tasks.values():
             if task.state is State.STANDBY:
                 original = there.tasks.get(task.id)
-                if original is None or dict(original.disk.items("counts")) != dict(task.disk.items("counts")):
+                if original is None or dict(original.state_manager.disk.items("counts")) != dict(
+                    task.state_manager.disk.items("counts")
+                ):
                     return False
     return len(one.tasks) == len(two.tasks) == 4
 

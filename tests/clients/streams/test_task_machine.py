@@ -138,8 +138,8 @@ class Instance:
     def arrives(self, source: int, target: int, generation: int) -> None:
         """The mark of a partition that has handed over, in the changelog of another."""
         key, value = arrived_mark(source, generation)
-        end = self[target].checkpoint_sum
-        self[target].restore("counts", [logged(end, 0, key, value, MARK_HEADERS)], end + 1)
+        end = self[target].state_manager.checkpoint_sum
+        self[target].state_manager.restore("counts", [logged(end, 0, key, value, MARK_HEADERS)], end + 1)
 
     def commit(self, now: float = 1.0, *, sent: bool = False) -> Commit | None:
         assert self.machine.may_commit(self.view, now)
@@ -178,7 +178,7 @@ def test_task_processes_once_positions_are_known_and_stores_restored(one: Instan
     (task,) = one.machine.is_without_target(one.view)
     one.answer(0, 2)
     assert one.release() == []
-    task.restore("counts", [logged(0, 0, b"a", b"1", ()), logged(1, 0, b"b", b"1", ())], 2)
+    task.state_manager.restore("counts", [logged(0, 0, b"a", b"1", ()), logged(1, 0, b"b", b"1", ())], 2)
     assert one.release() == [Resume([place(0)]), Follow()]
     assert one.machine.process(one.view, {place(0): [record(0, b"a")]}, 0) == [Output("out", b"a", b"2", 0)]
     assert counted(0) not in one.machine.to_follow(), "it writes its changelog itself now"
@@ -191,10 +191,10 @@ def test_end_offsets_requested_under_earlier_ownership_are_ignored(one: Instance
     del one.view.positions[place(0)]
     one.assign(0)
     one.answer(0, 0)
-    assert one[0].targets is None, "its new positions are not known"
+    assert one[0].state_manager.targets is None, "its new positions are not known"
     one.reads(0, 9)
     one.answer(0, 0)
-    assert one[0].targets == {"counts": 0}
+    assert one[0].state_manager.targets == {"counts": 0}
 
 
 def test_task_that_receives_keys_waits_for_their_state(one: Instance) -> None:
@@ -202,7 +202,7 @@ def test_task_that_receives_keys_waits_for_their_state(one: Instance) -> None:
     one.assign(2)
     one.reads(2, 0, KeyEpoch(2, 1))
     one.aim()
-    assert one[2].restored
+    assert one[2].state_manager.restored
     assert one.release() == []
     one.arrives(0, 2, 1)
     assert one.release() == [Resume([place(2)]), Follow()]
@@ -226,7 +226,7 @@ def test_task_that_runs_again_after_a_failed_commit_does_not_stop_for_what_it_ha
     """It would stop without a pause of its input: the next records would end the instance."""
     one.runs(0)
     one.reads(0, 7)
-    one[0].doubt("counts")
+    one[0].state_manager.doubt("counts")
     one[0].stores["counts"].put(b"k", b"1")
     assert one.commit() is not None
     one.machine.commit_failed()
@@ -324,7 +324,7 @@ def test_failed_commit_resumes_from_last_committed_offset(one: Instance) -> None
     assert one.commit() is not None
     one.machine.commit_failed()
     assert Pause([place(0)]) in one.machine.on_aborted(one.view)
-    assert not one[0].changed
+    assert not one[0].state_manager.changed
     assert one[0].state is State.CATCHING_UP
     assert one.machine.last_committed(place(0), None) == 0, "where reading began"
     assert one.machine.last_committed(place(0), 3) == 3
@@ -488,7 +488,7 @@ def test_offset_sums_report_running_tasks_and_checkpoints_of_others(protocol: st
     one = Instance(tmp_path, rebalance_protocol=protocol)
     one.runs(0, 1)
     one.assign(0, 1, standby=[2])
-    one[2].restore("counts", [logged(0, 0, b"k", b"1", ())], 4)
+    one[2].state_manager.restore("counts", [logged(0, 0, b"k", b"1", ())], 4)
     assert one.machine.offset_sums() == {TaskId(0, 0): RUNNING, TaskId(0, 1): RUNNING, TaskId(0, 2): 4}
     one.machine.give_back([place(0)], lost=False)
     assert one.machine.offset_sums()[TaskId(0, 0)] == (RUNNING if protocol == "eager" else 0)
@@ -513,7 +513,7 @@ def test_marks_are_written_again_to_truncated_changelog(one: Instance) -> None:
     one.reads(0, 0)
     one.answer(0, 0)
     assert not one[0].stores["counts"].log_marks
-    one[0].doubt("counts")
+    one[0].state_manager.doubt("counts")
     one.answer(3, 3)
     assert one[0].stores["counts"].log_marks
     one.release()
@@ -540,4 +540,4 @@ def test_running_task_whose_offsets_decreased_is_stopped_and_compared_with_chang
     assert one.machine.before_commit(one.view) == [Pause([place(0)])]
     assert one.machine.catch_up_expected() == [Follow()]
     assert one.answer(0, 2, topic_id=OTHER_ID) == [Seek(counted(0), 0), Follow()]
-    assert one[0].targets == {"counts": 2}
+    assert one[0].state_manager.targets == {"counts": 2}

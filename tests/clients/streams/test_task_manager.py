@@ -40,7 +40,7 @@ class DoubtingCommitter:
     async def commit(self, commit: Commit) -> list[Any]:
         for task in commit.tasks:
             task.on_committed({"counts": [7]}, transactional=False)
-            task.doubt("counts")
+            task.state_manager.doubt("counts")
         return []
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
-from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
 from anabranch.clients.streams.context import Context, Handler
 from anabranch.clients.streams.failures import SKIP, Failures, RecordFailed
 from anabranch.clients.streams.serdes import BYTES
@@ -28,16 +27,13 @@ from tests.clients.streams.changelog_records import logged, row
 
 @pytest.fixture
 def task(tmp_path: Path) -> Iterator[Task]:
-    made = make(tmp_path)
-    yield made
-    made.close()
-
-
-def make(directory: Path, state: State = State.CATCHING_UP) -> Task:
     topology = Topology()
     topology.stream("in").count("counts").to("out")
     subtopology = topology.build("app").subtopologies[0]
-    return Task(TaskId(0, 3), "app", subtopology, TaskDisk(directory, subtopology.stores), state=state)
+    disk = TaskDisk(tmp_path, subtopology.stores)
+    made = Task(TaskId(0, 3), "app", subtopology, disk, state=State.CATCHING_UP)
+    yield made
+    made.close()
 
 
 def records(*keys: bytes) -> list[ConsumerRecord]:
@@ -45,27 +41,27 @@ def records(*keys: bytes) -> list[ConsumerRecord]:
 
 
 def running(task: Task) -> Task:
-    task.aim({"counts": task.stores["counts"].checkpoint.offset})
-    assert task.restored
+    task.state_manager.aim({"counts": task.stores["counts"].checkpoint.offset})
+    assert task.state_manager.restored
     task.run()
     return task
 
 
 def test_task_runs_when_restored_to_its_target(task: Task) -> None:
-    assert not task.restored, "the target is not known"
-    task.aim({"counts": 3})
-    task.restore("counts", [logged(0, 90, b"k", b"4"), logged(1, 91, b"gone", b"1")], 2)
-    assert not task.restored
-    task.restore("counts", [logged(2, 92, b"gone", None)], 3)
-    assert task.restored
+    assert not task.state_manager.restored, "the target is not known"
+    task.state_manager.aim({"counts": 3})
+    task.state_manager.restore("counts", [logged(0, 90, b"k", b"4"), logged(1, 91, b"gone", b"1")], 2)
+    assert not task.state_manager.restored
+    task.state_manager.restore("counts", [logged(2, 92, b"gone", None)], 3)
+    assert task.state_manager.restored
     task.run()
     assert task.process(records(b"k")) == [Output("out", b"k", b"5", 100)]
     assert task.stores["counts"].get(b"gone") is None
 
 
 def test_timestamp_of_a_value_is_that_of_its_record_in_the_changelog(task: Task) -> None:
-    task.aim({"counts": 2})
-    task.restore("counts", [logged(0, 90, b"old", b"4"), logged(1, 91, b"new", b"1")], 2)
+    task.state_manager.aim({"counts": 2})
+    task.state_manager.restore("counts", [logged(0, 90, b"old", b"4"), logged(1, 91, b"new", b"1")], 2)
     task.run()
     store = task.stores["counts"]
     assert (store.get_timestamped(b"old"), store.get_timestamped(b"none")) == ((b"4", 90), None)
@@ -79,13 +75,13 @@ def test_timestamp_of_a_value_is_that_of_its_record_in_the_changelog(task: Task)
 
 def test_changes_reach_disk_with_commit(task: Task) -> None:
     running(task).process(records(b"a", b"a", b"b"))
-    assert (task.changed, task.disk.entries("counts")) == (True, 0)
+    assert (task.state_manager.changed, task.state_manager.disk.entries("counts")) == (True, 0)
     assert task.stores["counts"].changes == {b"a": row(b"2", 101), b"b": row(b"1", 102)}
     task.on_committed({"counts": [0, 1]}, transactional=True)
-    assert not task.changed
-    assert dict(task.disk.items("counts")) == {b"a": row(b"2", 101), b"b": row(b"1", 102)}
+    assert not task.state_manager.changed
+    assert dict(task.state_manager.disk.items("counts")) == {b"a": row(b"2", 101), b"b": row(b"1", 102)}
     assert dict(task.stores["counts"].items()) == {b"a": b"2", b"b": b"1"}
-    assert task.disk.checkpoint("counts") == 2
+    assert task.state_manager.disk.checkpoint("counts") == 2
 
 
 def test_abort_keeps_committed_state_and_rereads_changelog(task: Task) -> None:
@@ -93,24 +89,16 @@ def test_abort_keeps_committed_state_and_rereads_changelog(task: Task) -> None:
     task.on_committed({"counts": [0]}, transactional=True)
     task.process(records(b"a", b"b"))
     task.on_aborted()
-    assert (task.state, task.changed, task.targets) == (State.CATCHING_UP, False, None)
+    assert (task.state, task.state_manager.changed, task.state_manager.targets) == (State.CATCHING_UP, False, None)
     assert dict(task.stores["counts"].items()) == {b"a": b"1"}
-    task.aim({"counts": 4})
-    assert not task.restored
-    task.restore("counts", [], 4)
-    assert task.restored
-
-
-def test_after_abort_of_first_transaction_task_is_restored_at_once(task: Task) -> None:
-    running(task).process(records(b"a"))
-    task.on_aborted()
-    assert not task.restored
-    task.aim({"counts": 0})
-    assert task.restored, "nobody will ever write the record whose reading would end the doubt"
+    task.state_manager.aim({"counts": 4})
+    assert not task.state_manager.restored
+    task.state_manager.restore("counts", [], 4)
+    assert task.state_manager.restored
 
 
 def test_store_of_a_task_that_stops_to_run_is_up_to_date_then(task: Task) -> None:
-    data = task.disk.directory / DATA_FILE
+    data = task.state_manager.disk.directory / DATA_FILE
 
     def stood_by() -> float:
         os.utime(data, (1000, 1000))
@@ -125,35 +113,6 @@ def test_store_of_a_task_that_stops_to_run_is_up_to_date_then(task: Task) -> Non
 def test_task_that_is_not_running_refuses_records(task: Task) -> None:
     with pytest.raises(AssertionError, match="catching up"):
         task.process(records(b"a"))
-
-
-def test_keys_from_neighbour_are_copied_only_without_records_before_them(task: Task) -> None:
-    mark = dict([arrived_mark(1, 2)])
-    assert not task.take_over("counts", {b"a": row(b"7", 5)}, mark, [5, 6])
-    assert not task.take_over("counts", {b"a": row(b"7", 5)}, mark, [0, 2])
-    assert task.marks() == [Marks({}, -1)]
-    task.restore("counts", [], 0)  # it has been looked at: nothing stands there
-    assert task.take_over("counts", {b"a": row(b"7", 5)}, mark, [0, 1])
-    assert task.marks() == [Marks({1: 2}, -1)]
-    assert (task.stores["counts"].get(b"a"), task.disk.checkpoint("counts")) == (b"7", 2)
-
-
-def test_standby_equals_changelog_including_marks(tmp_path: Path) -> None:
-    copy = make(tmp_path, State.STANDBY)
-    assert copy.warming
-    key, value = arrived_mark(1, 2)
-    copy.restore(
-        "counts", [logged(0, 90, b"a", b"1"), logged(1, 0, key, value, MARK_HEADERS), logged(2, 92, b"a", b"3")], 4
-    )
-    copy.close()
-    again = make(tmp_path)
-    assert again.marks() == [Marks({1: 2}, -1)]
-    assert dict(again.stores["counts"].items()) == {b"a": b"3"}
-    assert again.stores["counts"].checkpoint.offset == 4
-    again.start_over("counts", 3)
-    assert (again.marks(), dict(again.stores["counts"].items())) == ([Marks({}, -1)], {})
-    assert again.disk.checkpoint("counts") == again.stores["counts"].checkpoint.offset == 3
-    again.close()
 
 
 def test_uncommitted_changes_hide_values_on_disk(task: Task) -> None:
@@ -216,8 +175,8 @@ def test_failed_record_leaves_no_changes(tmp_path: Path) -> None:
         state=State.CATCHING_UP,
         failures=failures,
     )
-    task.aim({"own": 1})
-    task.restore("own", [logged(0, 90, b"disk", b"old")], 1)
+    task.state_manager.aim({"own": 1})
+    task.state_manager.restore("own", [logged(0, 90, b"disk", b"old")], 1)
     task.run()
     store = task.stores["own"]
     store.put(b"memory", b"older")
@@ -237,11 +196,11 @@ def test_store_with_misplaced_keys_accepts_no_more_after_resize(task: Task) -> N
     lineage = Lineage(1, [(0, 4), (1, 5)])
     (elsewhere, *_) = [key for key in map(str.encode, "abcdefgh") if lineage.until(0).address(murmur2(key)) != 3]
     running(task).process(records(elsewhere), {"in": lineage.until(0)})
-    assert task.marks()[0].misplaced == f"in-3 at offset 0, key {elsewhere!r},"
+    assert task.state_manager.marks()[0].misplaced == f"in-3 at offset 0, key {elsewhere!r},"
     with pytest.raises(RecordFailed, match="MisplacedKey"):
         task.process(records(elsewhere), {"in": lineage})
     task.on_aborted()
-    assert task.marks()[0].misplaced == "", "it was not committed"
+    assert task.state_manager.marks()[0].misplaced == "", "it was not committed"
 
 
 def test_prefix_scan_has_committed_and_new_keys_in_order(task: Task) -> None:

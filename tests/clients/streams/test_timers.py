@@ -79,7 +79,7 @@ def test_timer_goes_on_in_the_task_that_opens_its_store_next(tmp_path: Path) -> 
     first = task()
     first.run()
     first.process([record(b"a", 0), record(b"b", 7)])
-    assert first.changed
+    assert first.state_manager.changed
     first.on_committed({"silence": [0, 1]}, transactional=False)
     first.close()
     second = task()
