@@ -94,7 +94,7 @@ class Restorer:
         tasks = self._machine.is_without_target(self._consumer)
         if not tasks or self._loop.time() < self._aim_at:
             return
-        checkpoints = self._machine.checkpoints(tasks)
+        checkpoints = self._machine.restore_targets.checkpoints(tasks)
         for topic, partition in sorted(checkpoints):
             await self._topics.prepare(topic, partition + 1)
         bounds = await self._reader.bounds(checkpoints)
@@ -141,6 +141,6 @@ class Restorer:
             one: self._reader.lag(one)
             for task in warming
             for name in task.stores
-            if (one := self._machine.changelog(task, name))
+            if (one := self._machine.restore_targets.changelog(task, name))
         }
         return {one: lag for one, lag in lags.items() if lag is not None}

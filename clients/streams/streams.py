@@ -158,7 +158,7 @@ class Streams:
             machine.tasks,
             self._consumer,
             lambda: machine.assigned,
-            lambda task, store: reader.lag(machine.changelog(task, store)),
+            lambda task, store: reader.lag(machine.restore_targets.changelog(task, store)),
             self._global,
             config.application_server,
         )
@@ -378,14 +378,14 @@ class Streams:
         manager, machine = self._manager, self._manager.machine
         while not self._stopping:
             try:
-                timeout_s = min(max(machine.commit_due - self._loop.time(), 0.001), IDLE_S)
+                timeout_s = min(max(machine.commit_schedule.due - self._loop.time(), 0.001), IDLE_S)
                 batches = await self._consumer.getmany(timeout_ms=int(1000 * timeout_s) + 1)
                 now_ms = self._now_ms()
                 outputs = machine.process(self._consumer, batches, now_ms) + machine.punctuate(now_ms)
                 self._processed += sum(map(len, batches.values()))
                 if batches or outputs:
                     await self._committer.send(outputs)
-                if self._loop.time() >= machine.commit_due:
+                if self._loop.time() >= machine.commit_schedule.due:
                     await manager.commit()
                     await asyncio.sleep(0)  # the restorer's turn: the next commit may begin at once
             except TasksMigrated as error:

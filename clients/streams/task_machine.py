@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import heapq
 import logging
-import math
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog_bounds import ChangelogBounds
+from anabranch.clients.streams.commit_schedule import CommitSchedule
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.departures import Departures
 from anabranch.clients.streams.input_offsets import InputOffsets
@@ -51,11 +51,8 @@ class TaskMachine:
     """The state of one instance's tasks, and every decision about them. Times are seconds of one clock."""
 
     def __init__(self, config: StreamsConfig, built: Built, parked: Mapping[TaskId, int], now: float) -> None:
-        self._targets = RestoreTargets(config)
+        self.restore_targets = RestoreTargets(config)
         self._eager = config.rebalance_protocol == "eager"
-        self._interval_s = config.commit_interval_ms / 1000
-        # The group may wait for a dead member for longer than a transaction's timeout.
-        self._commit_delay_max_s = config.transaction_timeout_ms / 2000 if config.exactly_once else math.inf
         self._acceptable_lag = config.acceptable_recovery_lag
         self._built = built
         self._inputs = TaskInputs(built)
@@ -75,10 +72,7 @@ class TaskMachine:
         self._given_up = False
         self.committing = False
         """Whether a commit is in progress."""
-        self.put_off = False
-        """Whether a commit waits for the end of a rebalance."""
-        self._committed_at = now
-        self.commit_due = now
+        self.commit_schedule = CommitSchedule(config, now)
 
     # assignments
 
@@ -185,16 +179,11 @@ class TaskMachine:
     # commits
 
     def may_commit(self, view: ConsumerView, now: float) -> bool:
-        """Whether a commit may begin. During a rebalance it may be refused, and is postponed; a transaction only for
-        half of its timeout.
-        """
+        """Whether a commit may begin: none is under way, nor is it put off to the end of a rebalance."""
         # The consumer requests a flush where a commit's offsets reach a cut: this is the commit that does it.
         if self._given_up or self.committing:
             return False
-        self.put_off = view.rebalancing and now < self._committed_at + self._commit_delay_max_s
-        if self.put_off:
-            self.commit_due = min(now + self._interval_s, self._committed_at + self._commit_delay_max_s)
-        return not self.put_off
+        return self.commit_schedule.may_begin(now, rebalancing=view.rebalancing)
 
     def before_commit(self, view: ConsumerView) -> list[Effect]:
         """End tasks of removed partitions that have handed everything over; stop those that will receive keys."""
@@ -222,8 +211,7 @@ class TaskMachine:
             leaving |= self._departures.observe(view, self.tasks.values())
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
         offsets = self._offsets.uncommitted(view, tasks, leaving)
-        self._committed_at = now
-        self.commit_due = now + self._interval_s
+        self.commit_schedule.begin(now)
         if not (offsets or departures or sent or any(task.state_manager.changed for task in tasks)):
             return None
         self.committing = True
@@ -235,7 +223,7 @@ class TaskMachine:
         self._offsets.on_committed(commit.offsets)
         if not handed_over:
             return []
-        self.commit_due = now  # a hand-over may exceed one transaction
+        self.commit_schedule.hasten(now)  # a hand-over may exceed one transaction
         return [Follow()]
 
     def commit_failed(self) -> None:
@@ -295,30 +283,24 @@ class TaskMachine:
         """Whether a task waits for its state."""
         return any(task.state is State.CATCHING_UP for task in self.tasks.values())
 
-    def changelog(self, task: Task, store: str) -> TopicPartition:
-        """Return the changelog partition of one store of a task."""
-        return self._targets.changelog(task, store)
-
     def to_follow(self) -> dict[TopicPartition, int]:
         """Return the changelogs of all tasks that do not run, with the next offset of each."""
-        return self._targets.checkpoints([task for task in self.tasks.values() if task.state is not State.RUNNING])
+        return self.restore_targets.checkpoints(
+            [task for task in self.tasks.values() if task.state is not State.RUNNING]
+        )
 
     def doubt(self, lost: Collection[TopicPartition], topic_ids: Mapping[str, bytes]) -> bool:
         """Note that the reader's positions in `lost` are out of range, and these topic ids of changelogs. Returns
         whether a store newly has to be compared with its changelog.
         """
         following = [task for task in self.tasks.values() if task.state is not State.RUNNING]
-        return self._targets.doubt(following, lost, topic_ids)
+        return self.restore_targets.doubt(following, lost, topic_ids)
 
     def is_without_target(self, view: ConsumerView) -> list[Task]:
         """Return the tasks whose changelogs' bounds may be looked up now: unchecked copies, and tasks that are to run.
         Their positions are known, so every transaction of an earlier owner is decided, and lies below the ends.
         """
         return [task for task in self.tasks.values() if self._is_aimless(view, task)]
-
-    def checkpoints(self, tasks: Collection[Task]) -> dict[TopicPartition, int]:
-        """Return the checkpoints of these tasks' changelogs; to be called before the bounds are looked up."""
-        return self._targets.checkpoints(tasks)
 
     def aim(
         self,
@@ -327,12 +309,15 @@ class TaskMachine:
         checkpoints: Mapping[TopicPartition, int],
         bounds: Mapping[TopicPartition, ChangelogBounds],
     ) -> list[Effect]:
-        """The bounds of the changelogs of these tasks were looked up: they are restored up to there. `StreamsError`"""
+        """Restore these tasks up to the bounds of their changelogs, which were looked up after the checkpoints.
+
+        Raises `StreamsError` if a store may not be reset.
+        """
         effects: list[Effect] = []
         for task in tasks:
             # It may have been revoked, or reset, in the meantime: then its positions have changed.
             if self.tasks.get(task.id) is task and self._is_aimless(view, task):
-                effects += self._targets.aim(task, checkpoints, bounds, committing=self.committing)
+                effects += self.restore_targets.aim(task, checkpoints, bounds, committing=self.committing)
                 log.debug("%s", task.progress)
         return [*effects, Follow()]
 
@@ -342,7 +327,7 @@ class TaskMachine:
             return None  # the commit may be about to write to the same store
         for task in self.tasks.values():
             for name in task.stores:
-                if self.changelog(task, name) == changelog:
+                if self.restore_targets.changelog(task, name) == changelog:
                     return None if task.state is State.RUNNING else (task, name)
         return None
 
@@ -376,7 +361,7 @@ class TaskMachine:
         """
         warming = [task for task in self.tasks.values() if task.warming]
         for task in warming:
-            changelogs = [self.changelog(task, name) for name in task.stores]
+            changelogs = [self.restore_targets.changelog(task, name) for name in task.stores]
             if all(one in lags for one in changelogs) and sum(lags[one] for one in changelogs) <= self._acceptable_lag:
                 task.warming = False
                 log.info("standby %s is caught up", task.id)

@@ -85,7 +85,7 @@ class TaskManager(PartitionKeyRebalanceListener):
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Adopt the assigned tasks. A commit that waited for the end of the rebalance may run."""
         self.runner.carry_out(self.machine.take_tasks(self.consumer))
-        if self.machine.put_off:
+        if self.machine.commit_schedule.put_off:
             await self.commit()
 
     async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:

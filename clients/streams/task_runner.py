@@ -84,7 +84,7 @@ class TaskRunner:
             if task.state_manager.take_over(delivery.store, delivery.rows, delivery.mark, delivery.offsets):
                 copied += len(delivery.rows)
                 end = task.stores[delivery.store].checkpoint.offset
-                self._reader.seek(self._machine.changelog(task, delivery.store), end)
+                self._reader.seek(self._machine.restore_targets.changelog(task, delivery.store), end)
         self._wakeup.set()
         return copied
 

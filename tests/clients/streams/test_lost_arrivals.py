@@ -42,7 +42,7 @@ class Resized(Instance):
     def restore_all(self, start: int) -> None:
         """Look up all bounds that are wanted."""
         tasks = self.machine.is_without_target(self.view)
-        checkpoints = self.machine.checkpoints(tasks)
+        checkpoints = self.machine.restore_targets.checkpoints(tasks)
         bounds = {
             one: ChangelogBounds(ID, start if one.partition == 2 else 0, self.ends[one.partition])
             for one in checkpoints

@@ -256,10 +256,10 @@ async def test_commit_delayed_by_rebalance_follows_its_end(guarantee: str, tmp_p
         await held.wait()
         consumer.enforce_rebalance()
         await until(lambda: consumer.rebalancing, "the group waits for the second instance")
-        manager.machine.commit_due = asyncio.get_running_loop().time()
+        manager.machine.commit_schedule.due = asyncio.get_running_loop().time()
         consumer.getmany = count  # type: ignore[method-assign]
         await world.feed(100)
-        await until(lambda: manager.machine.put_off, "a commit is due that has to wait")
+        await until(lambda: manager.machine.commit_schedule.put_off, "a commit is due that has to wait")
         before = polls
         await asyncio.sleep(0.3)
         assert polls - before < 20, "it looks again and again whether the rebalance is over"
@@ -272,7 +272,8 @@ async def test_instance_with_long_commit_interval_commits_when_stopped(tmp_path:
         loop = asyncio.get_running_loop()
         async with world.instance(counts(), commit_interval_ms=600_000, transaction_timeout_ms=600_000) as one:
             await until(
-                lambda: running(one) == 4 and one._manager.machine.commit_due > loop.time(), "the next is far away"
+                lambda: running(one) == 4 and one._manager.machine.commit_schedule.due > loop.time(),
+                "the next is far away",
             )
             await world.feed(100)
             await until(lambda: one.processed == 100, "all is processed, and nothing committed")

@@ -16,7 +16,7 @@ from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import MARK_HEADERS, arrived_mark
 from anabranch.clients.streams.changelog_bounds import ChangelogBounds
-from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.context import Clock, Context, Handler, Timer
 from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.streams_errors import StreamsError
@@ -110,14 +110,14 @@ class Instance:
     def aim(self) -> None:
         """All changelogs end where the stores are."""
         tasks = self.machine.is_without_target(self.view)
-        checkpoints = self.machine.checkpoints(tasks)
+        checkpoints = self.machine.restore_targets.checkpoints(tasks)
         bounds = {one: ChangelogBounds(ID, 0, end) for one, end in checkpoints.items()}
         self.carry_out(self.machine.aim(self.view, tasks, checkpoints, bounds))
 
     def answer(self, start: int, end: int, *, topic_id: bytes = ID, before: int | None = None) -> list[Effect]:
         """The changelog of task 0 is this; its checkpoint was `before` when that was asked."""
         tasks = [self[0]]
-        checkpoints = self.machine.checkpoints(tasks) if before is None else {counted(0): before}
+        checkpoints = self.machine.restore_targets.checkpoints(tasks) if before is None else {counted(0): before}
         bounds = {counted(0): ChangelogBounds(topic_id, start, end)}
         return self.carry_out(self.machine.aim(self.view, tasks, checkpoints, bounds))
 
@@ -331,17 +331,12 @@ def test_failed_commit_resumes_from_last_committed_offset(one: Instance) -> None
     assert one.machine.may_commit(one.view, 2.0)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-def test_commit_waits_for_rebalance_unless_transaction_would_time_out(guarantee: str, tmp_path: Path) -> None:
-    one = Instance(tmp_path, transaction_timeout_ms=10_000, processing_guarantee=guarantee)
+def test_commit_waits_for_the_end_of_a_rebalance(one: Instance) -> None:
     one.view.rebalancing = True
     assert not one.machine.may_commit(one.view, 1.0)
-    assert one.machine.put_off
-    assert one.machine.commit_due == 1.1
-    assert one.machine.may_commit(one.view, 5.1) == (guarantee != AT_LEAST_ONCE)
+    assert one.machine.commit_schedule.put_off
     one.view.rebalancing = False
-    assert one.machine.may_commit(one.view, 5.2)
-    assert not one.machine.put_off
+    assert one.machine.may_commit(one.view, 1.1)
 
 
 def test_instance_that_gave_up_commits_nothing(one: Instance) -> None:
@@ -368,7 +363,7 @@ def test_keys_are_handed_over_when_everything_before_the_cut_is_processed(one: I
     assert commit.offsets == {place(0): 5}
     assert commit.member is None, "the partition has an owner, and the group refuses another"
     one.machine.on_committed(commit, 3.0, handed_over=True)
-    assert one.machine.commit_due == 3.0, "one transaction takes only so many keys"
+    assert one.machine.commit_schedule.due == 3.0, "one transaction takes only so many keys"
 
 
 def test_hand_over_commits_offset_again_to_verify_generation(one: Instance) -> None:
