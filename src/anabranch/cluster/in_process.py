@@ -9,33 +9,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING
 
 from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import check_peers_resolve, warn_while_unreachable
 from anabranch.clients.clock import time_of_day_clock
-from anabranch.clock.cluster_clock import CLOCK
-from anabranch.cluster.broker_processes import BrokerProcesses
 from anabranch.cluster.cluster_settings import ClusterSettings
 from anabranch.cluster.in_process_data import InProcessData
+from anabranch.cluster.running_nodes import RunningNodes
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.suggestion import suggest_arguments
 from anabranch.runtime.startable import Startable
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata.metadata_cache import ClusterImage
     from anabranch.clients.security import Security
-    from anabranch.clock.cluster_clock import ClusterClock
     from anabranch.faults.fault_actions import FaultActions
     from anabranch.faults.faults import Faults
     from anabranch.state.snapshot import Snapshot
-
-T = TypeVar("T")
-
-READY_TIMEOUT_MS: Final = 60000
 
 
 @suggest_arguments
@@ -99,18 +91,11 @@ class Cluster(Startable):
         self._data = InProcessData(data_dir)
         if snapshot is not None:
             self._data.hold(snapshot, self.node_ids, every_broker=True)
-        self.nodes: dict[int, Node] = {}
-        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Held while a broker starts or stops: a new one waits until its predecessor has closed ports and logs."""
-        self._clock_offsets_ms: dict[int, int] = {}
-        self._on_node: list[Callable[[Node], None]] = []
+        self._running = RunningNodes(self._create, self._bind)
+        self.nodes = self._running.by_id
         self._on_anew: list[Callable[[], None]] = []
         self._faults: Faults | None = None
         self._fault_actions: FaultActions | None = None
-        self._processes = BrokerProcesses()
-        self._clock: ClusterClock | None = None
-        """The clock on which it was started: brokers that start later have it, too."""
-        self._failure: asyncio.Future[None] | None = None
         self._seed = seed
         self._rng = random.Random(seed)
 
@@ -159,19 +144,15 @@ class Cluster(Startable):
 
     def on_node(self, listener: Callable[[Node], None]) -> None:
         """Call `listener(node)` for every running node, and for each node that starts later."""
-        self._on_node.append(listener)
-        for node in self.nodes.values():
-            listener(node)
+        self._running.on_node(listener)
 
     def shift_clock(self, node_id: int, offset_ms: int) -> None:
         """Set a broker's time of day ahead of the cluster's, or behind it; also after restarts."""
-        self._clock_offsets_ms[node_id] = offset_ms
-        if node_id in self.nodes:
-            self.nodes[node_id].clock.offset_ms = offset_ms
+        self._running.shift_clock(node_id, offset_ms)
 
     def clock_offset_ms(self, node_id: int) -> int:
         """Return how far a broker's time of day is ahead of the cluster's."""
-        return self._clock_offsets_ms.get(node_id, 0)
+        return self._running.clock_offset_ms(node_id)
 
     def on_replaced(self, listener: Callable[[], None]) -> None:
         """Call `listener()` after each reset or restore: epochs may repeat from then on."""
@@ -186,13 +167,9 @@ class Cluster(Startable):
 
             self._fault_actions = FaultActions(self)
             names = tuple(self.listeners)
-            self._faults = Faults(self.node_ids, self._fault_actions, names, in_time=self._in_time)
+            self._faults = Faults(self.node_ids, self._fault_actions, names, in_time=self._running.in_time)
             self.on_node(self._faults.watch)
         return self._faults
-
-    def _in_time(self, work: Callable[[], T]) -> T:
-        """Call a function on the clock of the cluster, if it has one, wherever the caller is."""
-        return work() if self._clock is None else self._clock.context.copy().run(work)
 
     def _on_step(self, node_id: int, step: str) -> None:
         if self._faults:
@@ -208,17 +185,7 @@ class Cluster(Startable):
 
     async def wait_failed(self) -> None:
         """Wait until a node fails by a bug, and raise its exception. Includes nodes that start later."""
-        self._failure = asyncio.get_running_loop().create_future()
-        for node in self.nodes.values():
-            node.failed.add_done_callback(self._node_failed)
-        await self._failure
-
-    def _node_failed(self, failed: asyncio.Future[None]) -> None:
-        if all(node.failed is not failed for node in self.nodes.values()):
-            return  # a killed node: its later errors are no bugs
-        error = None if failed.cancelled() else failed.exception()
-        if error is not None and self._failure is not None and not self._failure.done():
-            self._failure.set_exception(error)
+        await self._running.wait_failed()
 
     async def start(self) -> None:
         """Start every broker, and wait until each knows all others. `async with` calls it.
@@ -228,14 +195,14 @@ class Cluster(Startable):
             OSError: A port is taken, or the data directory cannot be written.
             ConfigError: Brokers cannot reach each other by the advertised host.
         """
-        self._clock = CLOCK.get() or self._clock
+        self._running.enter_clock()
         await check_peers_resolve(self._settings.first)
         starting = [node_id for node_id in self.node_ids if node_id not in self._data.down]
         for node_id in starting:
-            await self._start(node_id)
+            await self._running.start(node_id)
         trials = [asyncio.create_task(warn_while_unreachable(self._settings[node_id])) for node_id in starting]
         try:
-            await self._all_have_metadata(len(starting))
+            await self._running.wait_for_metadata(len(starting))
         finally:
             for trial in trials:
                 trial.cancel()
@@ -247,16 +214,12 @@ class Cluster(Startable):
         if self._faults is not None:
             self._faults.clear()
         self._data.close()
-        self._clock = None
+        self._running.leave_clock()
 
     async def _stop_nodes(self) -> None:
         if self._fault_actions is not None:
             await self._fault_actions.wait_settled()
-        for node_id in self.nodes:
-            self.thaw_broker(node_id)
-        await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
-        self._processes.forget(*self.nodes.values())
-        self.nodes.clear()
+        await self._running.stop_all()
 
     def snapshot(self, lead_ms: int = 0) -> Snapshot:
         """Take a snapshot of the cluster's data, for `restore` or a new cluster.
@@ -286,7 +249,7 @@ class Cluster(Startable):
         await self._stop_nodes()
         try:
             self._data = replacement
-            await self._start_watched()
+            await self._running.watch_start(self._start_again())  # the snapshot causes errors of these nodes
         except BaseException as error:
             await self._stop_nodes()
             self._data = previous
@@ -312,20 +275,6 @@ class Cluster(Startable):
         self._rng = random.Random(self._seed)
         self._settings.reset()
         await self._start_again()
-
-    async def _start_watched(self) -> None:
-        # `wait_failed()` must not see these errors: the snapshot causes them, and failed brokers are replaced.
-        outer, self._failure = self._failure, asyncio.get_running_loop().create_future()
-        starting = asyncio.create_task(self._start_again())
-        try:
-            await asyncio.wait((starting, self._failure), return_when=asyncio.FIRST_COMPLETED)
-            if self._failure.done():
-                await self._failure
-            await starting
-        finally:
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-            self._failure = outer
 
     async def _start_again(self) -> None:
         for listener in self._on_anew:
@@ -353,9 +302,8 @@ class Cluster(Startable):
         """
         if properties:
             self._settings.change(node_id, properties)
-        async with self._turns[node_id]:
-            await self._start(node_id)
-        await self._all_have_metadata(len(self.nodes))
+        await self._running.restart(node_id)
+        await self._running.wait_for_metadata(len(self.nodes))
 
     async def stop_broker(self, node_id: int) -> None:
         """Stop a broker in order: its leaderships move to other brokers first.
@@ -366,11 +314,7 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        self.thaw_broker(node_id)
-        node = self.nodes.pop(node_id)
-        self._processes.forget(node)
-        async with self._turns[node_id]:
-            await node.stop()
+        await self._running.stop(node_id)
 
     async def crash_broker(self, node_id: int) -> None:
         """Stop a broker without notice; the other brokers notice when its ZooKeeper session ends.
@@ -381,10 +325,7 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        node = self.nodes.pop(node_id)
-        self._processes.kill(node, self.zookeeper)
-        async with self._turns[node_id]:
-            await node.stop(controlled=False)
+        await self._running.crash(node_id, self.zookeeper)
 
     def freeze_broker(self, node_id: int) -> None:
         """Stop a broker at once, as SIGSTOP does: its connections stay open, and no response comes.
@@ -398,7 +339,7 @@ class Cluster(Startable):
             KeyError: No such broker is running.
             CannotFreeze: The loop cannot freeze brokers.
         """
-        self._processes.freeze(self.nodes[node_id])
+        self._running.freeze(node_id)
 
     def thaw_broker(self, node_id: int) -> None:
         """Resume a frozen broker; no effect if it is not frozen.
@@ -409,28 +350,24 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        self._processes.thaw(self.nodes[node_id])
+        self._running.thaw(node_id)
 
     def stop_abruptly(self, node_id: int) -> None:
         """Freeze a broker that is about to crash, if the loop can do that."""
-        if self.nodes.get(node_id) in self._processes:
-            self.freeze_broker(node_id)
+        self._running.freeze_if_possible(node_id)
 
     @property
     def can_freeze(self) -> bool:
         """Whether the cluster's brokers can be frozen: it has a clock, or has not started."""
-        return bool(self._processes) or not self.nodes
+        return self._running.can_freeze
 
     def is_frozen(self, node_id: int) -> bool:
         """Whether a broker is running and frozen."""
-        return node_id in self.nodes and self._processes.is_frozen(self.nodes[node_id])
+        return self._running.is_frozen(node_id)
 
-    async def _start(self, node_id: int) -> None:
-        if self._clock is not None and CLOCK.get() is not self._clock:
-            await self._clock.run(self._start(node_id))
-            return
+    def _create(self, node_id: int) -> Node:
         settings = self._settings[node_id]
-        node = Node(
+        return Node(
             settings,
             connect=lambda: self.zookeeper.connect(settings.zookeeper_session_timeout_ms),
             files=self._data.files_of(settings),
@@ -439,23 +376,6 @@ class Cluster(Startable):
             failpoint=functools.partial(self._on_step, node_id),
             in_turn=functools.partial(self._has_step_rules, node_id),
         )
-        node.clock.offset_ms = self.clock_offset_ms(node_id)
-        await self._processes.start(node)
-        self.nodes[node_id] = node
-        if self._failure is not None:
-            node.failed.add_done_callback(self._node_failed)
-        for listener in self._on_node:
-            listener(node)
+
+    def _bind(self, node_id: int, node: Node) -> None:
         self._settings.bind(node_id, node.server.ports)
-
-    async def _all_have_metadata(self, count: int) -> None:
-        """Wait until every running broker knows this many live brokers, and all topics."""
-
-        def has_topics(image: ClusterImage) -> bool:
-            return image.complete and len(image.brokers) >= count
-
-        for node in self.nodes.values():
-            known = await node.services.metadata.wait_until(has_topics, READY_TIMEOUT_MS)
-            if not known:
-                seen = sorted(node.services.metadata.image.brokers)
-                raise TimeoutError(f"broker {node.settings.node_id} sees only the brokers {seen}, not {count}")

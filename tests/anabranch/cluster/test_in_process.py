@@ -304,7 +304,7 @@ async def test_coordinator_is_found_after_broker_failure_before_first_group(key_
 async def test_starting_cluster_creates_no_under_replicated_internal_topic() -> None:
     """A client that connects to the first broker of three would otherwise leave the topic with one replica."""
     cluster = Cluster(3)
-    await cluster._start(1)
+    await cluster._running.start(1)
     try:
         request = FindCoordinatorRequest(coordinator_keys=["g"])
         await cluster.nodes[1].services.metadata.wait_until(lambda image: bool(image.brokers), 30_000)
