@@ -4,9 +4,9 @@ Each method adds one step to the graph, and returns its result. Keys are bytes a
 changes keys (`map`, `flat_map`, `select_key`) must be followed by `repartition` before a store is used. Behind a
 windowed aggregation keys are `Windowed`, so functions are typed as if keys were anything. Steps without a state are
 declared in `stateless_stream`; what each step does is in `stream_steps` and `table_steps`. A table is a stream, and an
-aggregated stream is a table, also an aggregate of several: so these classes are here.
+aggregated stream is a table: so both classes are here.
 
-Pure; source: KStream, KTable and CogroupedKStream of Kafka Streams.
+Pure; source: KStream and KTable of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anabranch.clients.streams import stream_steps, table_steps
+from anabranch.clients.streams.cogrouped_stream import CogroupedStream
 from anabranch.clients.streams.context import Context, Handler, Timer, pass_on
 from anabranch.clients.streams.foreign_key_join import ForeignKeyJoin
 from anabranch.clients.streams.global_table import GlobalTable
@@ -24,8 +25,8 @@ from anabranch.clients.streams.stream_join import StreamJoin
 from anabranch.clients.streams.table_join import TableJoin
 from anabranch.clients.streams.topology_graph import Graph, Node
 from anabranch.clients.streams.windowed_aggregation import Add, Emit, LateTopic
-from anabranch.clients.streams.windowed_stream import WindowedCogroupedStream, WindowedStream
-from anabranch.clients.streams.windows import JoinWindows, SlidingWindows, Windows
+from anabranch.clients.streams.windowed_stream import WindowedStream
+from anabranch.clients.streams.windows import JoinWindows, Windows
 from anabranch.protocol.suggestion import suggest_arguments
 
 
@@ -90,7 +91,7 @@ class Stream(StatelessStream["Stream"]):
             value=value,
         )
 
-    def cogroup(self, add: Add) -> CogroupedStream:
+    def cogroup(self, add: Add) -> CogroupedStream[Stream, Table]:
         """Begin to sum up the records of several streams in one aggregate per key.
 
         One task reads all of their topics. The topics need the same keys and partition counts, and the same resizes.
@@ -365,67 +366,3 @@ class Table(Stream):
         sides = {"left_value": self.value, "right_value": other.value}
         join = ForeignKeyJoin(store=store, foreign_key=foreign_key, joined=joined, left=left, value=value, **sides)
         return Table(self._graph, join.add(self._graph, self._node, other._node), store, value)
-
-
-@suggest_arguments
-class CogroupedStream:
-    """Several streams whose records are summed up in one aggregate per key: see `Stream.cogroup`."""
-
-    def __init__(self, parts: tuple[tuple[Stream, Add], ...]) -> None:
-        self._parts = parts
-
-    def cogroup(self, other: Stream, add: Add) -> CogroupedStream:
-        """Add the records of another stream.
-
-        Args:
-            other: A stream of the same topology.
-            add: As that of `Stream.cogroup`, for its records.
-
-        Returns:
-            What `cogroup`, `aggregate` and `windowed_by` are called on.
-
-        Raises:
-            ValueError: The stream is one of another topology.
-        """
-        if other._graph is not self._parts[0][0]._graph:
-            raise ValueError("only streams of one topology can be cogrouped")
-        return CogroupedStream((*self._parts, (other, add)))
-
-    def aggregate(self, store: str, initial: Callable[[], Any], *, value: Serde = JSON) -> Table:
-        """Sum up all records of a key, in a store. Records without a key or a value are left out.
-
-        Args:
-            store: The name of the store.
-            initial: Makes the aggregate of a key that has none.
-            value: How aggregates are encoded in the store.
-
-        Returns:
-            Every change of an aggregate, with the highest timestamp of the key's records so far.
-        """
-        together = self._together(passes_none=False)
-        return together.aggregate(store, initial, self._add, value=value)
-
-    def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_WINDOW_UPDATE) -> WindowedCogroupedStream[Stream]:
-        """Divide the records of each key into windows of time, as `Stream.windowed_by` does.
-
-        Stream time is the highest timestamp of all these streams' records here; in Kafka Streams each has its own.
-
-        Args:
-            windows: `TimeWindows`, `SlidingWindows` or `SessionWindows`.
-            emit: Whether every change of a window is forwarded, or its result once, when it has closed.
-
-        Returns:
-            A stream with the method `aggregate`.
-        """
-        together = self._together(passes_none=not isinstance(windows, SlidingWindows))
-        return WindowedCogroupedStream(together.windowed_by(windows, emit=emit), self._add)
-
-    def _together(self, *, passes_none: bool) -> Stream:
-        marked = [
-            one._then(stream_steps.marking(way, passes_none=passes_none)) for way, (one, _) in enumerate(self._parts)
-        ]
-        return marked[0].merge(*marked[1:])
-
-    def _add(self, key: bytes, marked: tuple[int, Any], before: Any) -> Any:
-        way, value = marked
-        return self._parts[way][1](key, value, before)

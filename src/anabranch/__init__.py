@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anabranch.clients.producer.producer import Producer
     from anabranch.clients.producer.producer_record import RecordMetadata
     from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, ProducerFenced
+    from anabranch.clients.streams.cogrouped_stream import CogroupedStream
     from anabranch.clients.streams.config import StreamsConfig
     from anabranch.clients.streams.context import Clock, Context, Handler, ReadOnlyStore, Store, Timer, Timers
     from anabranch.clients.streams.global_table import GlobalTable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
         WindowQuery,
     )
     from anabranch.clients.streams.serdes import BYTES, JSON, TEXT, Serde, Undecodable
-    from anabranch.clients.streams.stream import CogroupedStream, Stream, Table
+    from anabranch.clients.streams.stream import Stream, Table
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.clients.streams.topology import Topology
@@ -57,7 +58,7 @@ _HOMES = {
     "Clock": "clients.streams.context",
     "Cluster": "cluster.in_process",
     "ClusterView": "clients.producer.partitioner",
-    "CogroupedStream": "clients.streams.stream",
+    "CogroupedStream": "clients.streams.cogrouped_stream",
     "Consumer": "clients.consumer.consumer",
     "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerMetrics": "clients.consumer.metrics",
