@@ -18,6 +18,7 @@ from benchmarks.report import Figure, console, summary
 
 NAMES: Final = (
     *("startup", "codec", "request_path", "inspection", "log", "latency", "small_requests", "tails", "throughput"),
+    "loop_holds",
     *("processes", "consume"),
     *(
         "security",

@@ -17,6 +17,7 @@ from benchmarks import (
     control,
     inspection,
     latency,
+    loop_holds,
     opening,
     processes,
     proxy,
@@ -138,6 +139,17 @@ def test_both_consumers_read_the_same_topic(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_login_mechanism_is_measured() -> None:
     figures = security.measure(logins=8, rounds=1, passes=1)
     assert [one.what.split(",")[0] for one in figures] == ["login"] * 6 + ["produce", "consume"] * 2
+
+
+@pytest.mark.costly
+@pytest.mark.processes
+def test_long_callbacks_are_found_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_holds, "AIM_MS", 2.0)
+    figures = loop_holds.measure(partitions=500, connections=20, seconds=0.1)
+    assert [one.what.partition(": ")[2] for one in figures][-1] == "everything at once"
+    assert "Dispatcher.__init__" in capsys.readouterr().out  # a start takes longer, and its place is sampled
 
 
 @pytest.mark.costly
