@@ -3,7 +3,7 @@
 The load is that of `small_requests`: the same bytes on each connection, as soon as the response has arrived. A request
 waits for the other 49, so the cost of one request decides its latency: the table also shows fifty times the time
 between two responses, which is the mean latency. All responses are decoded afterwards, and their error codes are
-checked. The clusters alternate. Kafka is a peer where its jars are (ANABRANCH_KAFKA_JARS, see
+checked. The clusters, of three brokers each, alternate. Kafka is a peer where its jars are (ANABRANCH_KAFKA_JARS, see
 `tests/differential/kafka_server.py`); an uncounted round warms it up.
 
     python -m benchmarks.tails [--rounds 5] [--seconds 2]
@@ -22,13 +22,17 @@ from anabranch.protocol.error_codes import error_codes
 from benchmarks.latency import VERSIONS, leader_of
 from benchmarks.peers import produce_one, running
 from benchmarks.report import Figure, median, percentile, run_benchmark, table, working
-from benchmarks.small_requests import ALONE, CONNECTIONS, REQUESTS, ROUNDS, SECONDS, Load
+from benchmarks.small_requests import ALONE, CONNECTIONS, COPIED, REQUESTS, ROUNDS, SECONDS, Load
 from benchmarks.throughput import create_topic
 from tests.differential.kafka_server import KafkaCluster, why_absent
 
 WARM_UP_S: Final = 0.5
 ANSWERS: Final[dict[type[Any], type[Any]]] = {ProduceRequest: ProduceResponse, MetadataRequest: MetadataResponse}
-KINDS: Final = {"Produce, acks=1": "Produce, acks=1, one replica", "Metadata": "Metadata"}
+KINDS: Final = {
+    "Produce, acks=1": "Produce, acks=1, one replica",
+    "Produce, acks=all": "Produce, acks=all, three replicas",
+    "Metadata": "Metadata",
+}
 Row = tuple[float, float, float]
 """p50, p99, and fifty times the time between two responses; in ms."""
 
@@ -53,8 +57,9 @@ def taken(bootstrap: str, what: str, seconds: float) -> Row:
 def compare(peers: dict[str, str], rounds: int, seconds: float) -> dict[tuple[str, str], list[Row]]:
     """Run rounds of all clusters alternately; `peers`: name -> bootstrap servers."""
     for bootstrap in peers.values():
-        create_topic(bootstrap, ALONE, 1)
-        produce_one(bootstrap, ALONE)
+        for topic, replicas in ((ALONE, 1), (COPIED, 3)):
+            create_topic(bootstrap, topic, replicas)
+            produce_one(bootstrap, topic)
     found: dict[tuple[str, str], list[Row]] = {(what, name): [] for what in KINDS for name in peers}
     for number in range(rounds + 1):
         for (what, name), rows in found.items():
@@ -69,7 +74,7 @@ async def beside_kafka(bootstrap: str, rounds: int, seconds: float) -> dict[tupl
     peers = {"anabranch": bootstrap}
     if why_absent() is not None:
         return await asyncio.to_thread(compare, peers, rounds, seconds)
-    async with KafkaCluster(1) as kafka:
+    async with KafkaCluster(3) as kafka:
         return await asyncio.to_thread(compare, {**peers, "kafka": kafka.bootstrap_servers}, rounds, seconds)
 
 
