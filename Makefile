@@ -100,8 +100,8 @@ site: $(VENV)/.tests-ready  ## make a searchable site of the pages in out/site; 
 screenshots: $(READY)  ## photograph the dashboard for docs/ and README.md (needs Chromium and its driver)
 	$(BIN)/python -m tests.dashboard.screenshots
 
-chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n)
-	$(BIN)/python -m anabranch.chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED))
+chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n, TOTALS=file)
+	$(BIN)/python -m anabranch.chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED)) $(if $(TOTALS),--totals $(TOTALS))
 
 marathon: $(READY)  ## ten million keyed records through a hundred resizes with kills of every role (RECORDS=n)
 	$(BIN)/python -m anabranch.chaos marathon --records $(RECORDS)

@@ -40,6 +40,8 @@ examples:
                                                            the same, and a group of yours reads and is judged
   python -m anabranch.chaos run --duration 60 --sharers 3  the same, and three members share a topic (KIP-932)
   python -m anabranch.chaos run --duration 60 --audit out/audited   the same, audited by Spark, twice; with a report
+  python -m anabranch.chaos run --duration 6000 --totals out/chaos.jsonl
+                                                           100 minutes, added to the totals of earlier runs
 """
 
 
@@ -67,6 +69,8 @@ async def run(options: argparse.Namespace) -> int:
     """Run `anabranch.chaos.run`, and print its verdict."""
     from anabranch.chaos.plan import Plan
     from anabranch.chaos.run import chaos
+    from anabranch.chaos.totals import add_run, read_runs
+    from anabranch.chaos.totals import report as report_totals
     from anabranch.chaos.verdict import report
 
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # drawn once, and printed
@@ -82,6 +86,11 @@ async def run(options: argparse.Namespace) -> int:
         raise InvalidOptions("duplicate group: give each --member its own name")
     if options.sharers and options.kafka not in (None, "4.2"):
         raise InvalidOptions("--sharers needs --kafka 4.2, for share groups")
+    if options.totals is not None:
+        try:
+            read_runs(options.totals)
+        except ValueError:
+            raise InvalidOptions(f"--totals: {options.totals} was not written by chaos runs") from None
     plan = Plan(
         duration_s=options.duration,
         sharers=options.sharers,
@@ -107,7 +116,8 @@ async def run(options: argparse.Namespace) -> int:
             kafka=options.kafka,
             endpoint=endpoint,
         )
-    for line in (*report(verdict), *(companion.lines() if companion else ())):
+    totals = () if options.totals is None else report_totals(add_run(options.totals, verdict))
+    for line in (*report(verdict), *(companion.lines() if companion else ()), *totals):
         say(line)
     return 0 if verdict.good and (companion is None or companion.good) else 1
 
@@ -179,6 +189,9 @@ class Commands:
         one.add_argument("--sharers", type=whole, default=0, help="members of a share group (KIP-932)")
         one.add_argument("--ungated", action="store_true", help="the control: no gates for these groups")
         one.add_argument("--shrink", action="store_true", help="also shrink the topic under these groups")
+        one.add_argument(
+            "--totals", type=Path, metavar="FILE", help="add the counts of this run to the file, and print its totals"
+        )
         audited(one)
 
     def _add_marathon(self) -> None:

@@ -16,6 +16,7 @@ from anabranch.cluster.zookeeper import ZooKeeperUnavailable
         (["--login", "--member", "g=true"], "--login excludes --member"),
         (["--ungated"], "--ungated needs --member"),
         (["--shrink"], "--shrink needs --member"),
+        (["--totals", __file__], "was not written by chaos runs"),
         (["--member", "g=true", "--member", "g=false"], "duplicate group"),
         (["--sharers", "3", "--kafka", "4.1"], "--sharers needs --kafka 4.2"),
         (["--control", "0.0.0.0:0"], "a non-loopback address needs --control-token"),
