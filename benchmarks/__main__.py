@@ -40,6 +40,7 @@ NAMES: Final = (
     ),
     "audit_floor",
     "audit_cost",
+    "audit_workers",
 )
 MUST_HOLD: Final = frozenset({"codec"})
 

@@ -11,6 +11,7 @@ from anabranch.clients.admin import Admin
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol.host_port import parse_host_port
 from benchmarks import (
+    audit_workers,
     beside_idle,
     codec,
     consume,
@@ -210,3 +211,9 @@ def test_curves_are_drawn_linear_or_logarithmic(capsys: pytest.CaptureFixture[st
     lengths = [line.count("█") for line in capsys.readouterr().out.splitlines()[1:]]
     assert lengths == sorted(lengths)
     assert lengths[-1] == 50 > lengths[0] > 0
+
+
+@pytest.mark.spark_cluster
+def test_both_sizes_of_a_spark_cluster_audit_a_topic() -> None:
+    (figure,) = audit_workers.measure(records=20_000, keys=1_000, rounds=1)
+    assert figure.what == "order audit, two workers of one core"
