@@ -120,7 +120,9 @@ async def test_end_stays_requested_while_metadata_is_older_than_gate(known: str)
             network, gate = keeper._network, gates.gate(TOPIC)
             assert gate is not None
             newest = network.metadata
-            network.metadata = ClusterMetadata(nodes=newest.nodes, topics={} if known == "nothing" else {TOPIC: old})
+            network._updater.metadata = ClusterMetadata(
+                nodes=newest.nodes, topics={} if known == "nothing" else {TOPIC: old}
+            )
             gates.refresh(network.metadata)
             gates.want_end(TOPIC, KeyEpoch(1, 1))
             assert await keeper._ask_ends(), "it is asked again after a while"
