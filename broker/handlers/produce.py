@@ -216,7 +216,12 @@ def append(
 ) -> PartitionProduceResponse:
     """Append to one partition; with acks=-1 add the row to `prepared.waiting`."""
     partition = replicas.leader_of(topic.name, data.index)
-    if topic.expected_topic_id not in (ZERO_UUID, partition.topic_id) and partition.topic_id != ZERO_UUID:
+    expected = topic.expected_topic_id  # of stock clients it is the default itself
+    if (
+        expected is not ZERO_UUID
+        and expected not in (ZERO_UUID, partition.topic_id)
+        and partition.topic_id != ZERO_UUID
+    ):
         # The topic was deleted and made again: its generations are the same numbers, its keys have other partitions.
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition!r} belongs to another topic of this name")
     verified = prepared.verified
