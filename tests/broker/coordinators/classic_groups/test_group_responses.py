@@ -80,3 +80,10 @@ def test_unknown_group_is_dead_and_group_of_another_coordinator_is_an_error() ->
 def test_tick_has_no_refusal() -> None:
     with pytest.raises(AssertionError, match="is not a request"):
         responses.refusal(Tick(), ErrorCode.NONE)
+
+
+def test_only_a_missing_group_is_described_as_dead_and_missing() -> None:
+    missing = responses.describe_missing_group("g", ErrorCode.GROUP_ID_NOT_FOUND)
+    assert (missing.group_state, missing.error_message) == ("Dead", "there is no classic group 'g'")
+    elsewhere = responses.describe_missing_group("g", ErrorCode.NOT_COORDINATOR)
+    assert (elsewhere.group_state, elsewhere.error_message) == ("", None)
