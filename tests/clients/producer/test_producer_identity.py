@@ -57,6 +57,12 @@ def test_exhausted_producer_id_is_replaced() -> None:
     assert numbers.ready(queue) and (queue.producer_id, queue.producer_epoch) == (78, 0)
 
 
+def test_transactional_batches_wait_for_the_identity_of_the_transactional_id() -> None:
+    numbers, queue, _ = numbering(transactional_id="t")
+    assert numbers.transactions is not None and numbers.transactions.identity is None
+    assert not numbers.ready(queue) and queue.producer_id == -1
+
+
 @pytest.mark.parametrize(("transmitted", "used_up"), [(6, False), (7, True), (9, True)])
 def test_oldest_unresolved_batch_stays_within_batches_that_leader_remembers(transmitted: int, used_up: bool) -> None:
     numbers, queue, _ = numbering()
