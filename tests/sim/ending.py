@@ -207,11 +207,14 @@ def lineage(entries: Sequence[EpochEntry], start: int, end: int) -> tuple[tuple[
 
 
 def committed_offsets(cluster: SimCluster) -> dict[Place, int]:
-    """What the members of the group were told is committed: by an answer, or by where they are to begin."""
+    """What the members of the group were told is committed: by an answer, or by where they are to begin.
+
+    A reset without a response may not have happened; then the members do not commit again what they have.
+    """
     history, committed = cluster.history, dict[Place, int]()
     events: list[tuple[int, ReadStart | Commit | OffsetsReset]] = [(one.order, one) for one in history.read_starts]
     events += [(one.acked_order, one) for one in history.commits if one.outcome == "ok"]
-    events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
+    events += [(one.order, one) for one in history.resets if one.outcome == "ok"]
     for _, event in sorted(events, key=lambda one: one[0]):
         if isinstance(event, ReadStart):
             committed[event.place] = max(event.offset, committed.get(event.place, 0))
