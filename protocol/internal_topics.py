@@ -33,6 +33,8 @@ TRANSACTION_VERSION: Final = 0
 _VALUE_VERSION_LAST: Final = 4
 _TRANSACTION_VALUE_VERSION_LAST: Final = 1
 _VERSION: Final = struct.Struct(">h")
+_PARTITION: Final = struct.Struct(">i")
+_OFFSET: Final = struct.Struct(">q")
 
 
 @message
@@ -134,6 +136,50 @@ def encode_offset(value: OffsetCommitValue) -> bytes:
     """Encode the value of an offset commit; an explicit expiry only exists in the old version."""
     expires = value.expire_timestamp != -1
     return _encode(value, OFFSET_VALUE_VERSION_WITH_EXPIRY if expires else OFFSET_VALUE_VERSION)
+
+
+class OffsetRecordEncoder:
+    """Encodes the offset records of one group like `encode_key` and `encode_offset`, if there are thousands.
+
+    Adjacent records have a topic, and all but the offset, in common. The common part is encoded once: the partition is
+    the end of a key, and the offset is the first field of a value.
+    """
+
+    __slots__ = ("_common", "_group", "_key_start", "_topic", "_value_end", "_value_start")
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._topic: str | None = None
+        self._key_start = b""
+        self._common: tuple[int, str, int, int] | None = None
+        self._value_start = b""
+        self._value_end = b""
+
+    def key(self, topic: str, partition: int) -> bytes:
+        """Encode a key."""
+        if topic != self._topic:
+            key = OffsetCommitKey(group=self._group, topic=topic, partition=0)
+            self._key_start = encode_key(key)[: -_PARTITION.size]
+            self._topic = topic
+        return self._key_start + _PARTITION.pack(partition)
+
+    def value(self, offset: int, common: tuple[int, str, int, int]) -> bytes:
+        """Encode a value; `common` is its leader epoch, metadata, commit timestamp and expire timestamp."""
+        if common != self._common:
+            epoch, metadata, committed_ms, expires_ms = common
+            encoded = encode_offset(
+                OffsetCommitValue(
+                    offset=0,
+                    leader_epoch=epoch,
+                    metadata=metadata,
+                    commit_timestamp=committed_ms,
+                    expire_timestamp=expires_ms,
+                )
+            )
+            self._value_start = encoded[: _VERSION.size]
+            self._value_end = encoded[_VERSION.size + _OFFSET.size :]
+            self._common = common
+        return self._value_start + _OFFSET.pack(offset) + self._value_end
 
 
 def encode_group(value: GroupMetadataValue) -> bytes:

@@ -10,16 +10,19 @@ client commits all its positions before it joins again, and repeats that for its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import INT64_MAX
+from anabranch.broker.coordinators.groups.group_offsets import encode, utf16_length
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import zookeeper_offsets
 from anabranch.broker.handlers.refused_rows import refused_first
 from anabranch.broker.handlers.topic_ids import name_them
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -31,83 +34,124 @@ from anabranch.protocol.apis.offset_commit import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
+
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
-Topic = tuple[str, bytes]
-"""The name of a topic, empty if no topic has its id, and its id, zero before v10."""
+Row = tuple[tuple[str, bytes], int]
+"""A partition: the name of its topic, empty if no topic has its id; the topic's id, zero before v10; its index."""
 
 
 @handles(OffsetCommitRequest, versions="0-10")
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit the valid offsets; answered when they are stored."""
+    turns, refused = YieldBudget(), dict[Row, ErrorCode]()
     if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
-        return make_response(request, {}, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return await make_response(request, turns, refused, {}, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    image = ctx.services.metadata.image
     if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        name_them(ctx.services.metadata.image, request.topics)
-    refused: dict[tuple[Topic, int], ErrorCode] = {}
+        for topic in name_them(image, request.topics)[1]:
+            topic.name = ""
     accepted: dict[TopicPartition, OffsetCommitRequestPartition] = {}
     for topic in request.topics:
+        code, known = refusal(ctx, topic, image)
         for one in topic.partitions:
-            code = refusal(ctx, topic, one.partition_index)
-            if code is ErrorCode.NONE:
-                accepted[topic.name, one.partition_index] = one
+            index = one.partition_index
+            if known is not None and known.has_had(index):
+                accepted[topic.name, index] = one
             else:
-                refused[(topic.name, topic.topic_id), one.partition_index] = code
-    codes = await commit(ctx, request, accepted) if accepted else {}
-    return make_response(request, refused, lambda name, index: codes[name, index])
-
-
-def refusal(ctx: RequestContext, topic: OffsetCommitRequestTopic, index: int) -> ErrorCode:
-    """Return why a partition is refused before anything is stored; NONE if it is not."""
-    if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic.name:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    known = ctx.services.metadata.topic(topic.name)
-    if known is None or not known.has_had(index):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
-
-
-async def commit(
-    ctx: RequestContext, request: OffsetCommitRequest, accepted: dict[TopicPartition, OffsetCommitRequestPartition]
-) -> dict[TopicPartition, ErrorCode]:
-    """Store the offsets of these partitions; return the code of each."""
+                refused[(topic.name, topic.topic_id), index] = code
+            if turns.is_spent():
+                await asyncio.sleep(0)
+    codes, outcome = dict[TopicPartition, ErrorCode](), ErrorCode.NONE
     if ctx.version == 0:
-        return {key: await zookeeper_offsets.commit(ctx, request.group_id, *key, one) for key, one in accepted.items()}
-    now_ms = ctx.services.now_ms()
-    values = {key: value_of(one, request.retention_time_ms, now_ms) for key, one in accepted.items()}
-    try:
-        too_long = await ctx.services.groups.offsets.commit(request, values, version=ctx.version)
-    except KafkaError as error:
-        return dict.fromkeys(accepted, error.code)
-    return dict.fromkeys(accepted, ErrorCode.NONE) | dict.fromkeys(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        for key, one in accepted.items():
+            codes[key] = await zookeeper_offsets.commit(ctx, request.group_id, *key, one)
+    elif accepted:
+        groups = ctx.services.groups
+        values, codes = await values_of(ctx, request, accepted, turns)
+        records = await encode(groups.journal, request.group_id, values, turns)
+        if (newer := ctx.services.metadata.image) is not image and any_is_deleted(request.topics, image, newer):
+            return await offset_commit(ctx, request)
+        try:
+            await groups.offsets.commit(request, values, records, accepted.keys(), version=ctx.version)
+        except KafkaError as error:
+            codes, outcome = {}, error.code
+    return await make_response(request, turns, refused, codes, outcome)
 
 
-def make_response(
+def refusal(
+    ctx: RequestContext, topic: OffsetCommitRequestTopic, image: ClusterImage
+) -> tuple[ErrorCode, TopicImage | None]:
+    """Return why partitions of a topic are refused before anything is stored; the topic, if not all of them are."""
+    if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic.name:
+        return ErrorCode.UNKNOWN_TOPIC_ID, None
+    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, image.topics.get(topic.name)
+
+
+async def values_of(
+    ctx: RequestContext,
     request: OffsetCommitRequest,
-    refused: Mapping[tuple[Topic, int], ErrorCode],
-    code_of: Callable[[str, int], ErrorCode],
+    accepted: Mapping[TopicPartition, OffsetCommitRequestPartition],
+    turns: YieldBudget,
+) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]:
+    """Return the values to store, and the codes of partitions with too long metadata."""
+    now_ms, metadata_max = ctx.services.now_ms(), ctx.services.settings.offset_metadata_max_bytes
+    values: dict[TopicPartition, CommittedOffset] = {}
+    too_long: dict[TopicPartition, ErrorCode] = {}
+    for key, one in accepted.items():
+        if one.committed_metadata and utf16_length(one.committed_metadata) > metadata_max:
+            too_long[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            values[key] = value_of(one, request.retention_time_ms, now_ms)
+        if turns.is_spent():
+            await asyncio.sleep(0)
+    return values, too_long
+
+
+def any_is_deleted(topics: Iterable[OffsetCommitRequestTopic], before: ClusterImage, now: ClusterImage) -> bool:
+    """Return whether one of these topics was deleted; a new topic may have its name."""
+    return any(
+        (known := before.topics.get(topic.name)) is not None
+        and ((newer := now.topics.get(topic.name)) is None or newer.topic_id != known.topic_id)
+        for topic in topics
+    )
+
+
+async def make_response(
+    request: OffsetCommitRequest,
+    turns: YieldBudget,
+    refused: Mapping[Row, ErrorCode],
+    codes: Mapping[TopicPartition, ErrorCode],
+    outcome: ErrorCode,
 ) -> OffsetCommitResponse:
-    """Return the response with the code of each partition, refused partitions first."""
+    """Return the response, refused partitions first; a partition without a code has the `outcome`."""
+    if turns.is_spent(sum(len(topic.partitions) for topic in request.topics)):
+        await asyncio.sleep(0)
     requested = [
         ((topic.name, topic.topic_id), one.partition_index) for topic in request.topics for one in topic.partitions
     ]
-    return OffsetCommitResponse(
-        topics=[
+    topics = []
+    for topic, indexes in refused_first(requested, refused).items():
+        if turns.is_spent(len(indexes)):
+            await asyncio.sleep(0)
+        topics.append(
             OffsetCommitResponseTopic(
                 name=topic[0],
                 topic_id=topic[1],
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=index, error_code=refused.get((topic, index)) or code_of(topic[0], index)
+                        partition_index=index,
+                        error_code=refused.get((topic, index)) or codes.get((topic[0], index), outcome),
                     )
                     for index in indexes
                 ],
             )
-            for topic, indexes in refused_first(requested, refused).items()
-        ]
-    )
+        )
+    return OffsetCommitResponse(topics=topics)
 
 
 def value_of(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:

@@ -7,7 +7,7 @@ in responses about committed offsets, and the last ones in Fetch and in response
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Final, TypeVar
 
 from anabranch.protocol.apis.fetch import FetchableTopicResponse
@@ -27,11 +27,11 @@ TopicRow = TypeVar("TopicRow", ListOffsetsTopicResponse, OffsetForLeaderTopicRes
 
 
 def refused_first(
-    requested: Iterable[tuple[Topic, int]], refused: Container[tuple[Topic, int]]
+    requested: Iterable[tuple[Topic, int]], refused: Collection[tuple[Topic, int]]
 ) -> dict[Topic, list[int]]:
     """Return the partitions by topic: the refused ones of all topics, then the others."""
     rows: dict[Topic, list[int]] = {}
-    for topic, index in sorted(requested, key=lambda one: one not in refused):
+    for topic, index in sorted(requested, key=lambda one: one not in refused) if refused else requested:
         rows.setdefault(topic, []).append(index)
     return rows
 

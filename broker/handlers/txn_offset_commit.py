@@ -8,13 +8,16 @@ Offsets of removed partitions are accepted (`offset_commit`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from anabranch.broker.coordinators.groups.group_offsets import utf16_length
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.refused_rows import refused_first
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -25,8 +28,9 @@ from anabranch.protocol.apis.txn_offset_commit import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
-ALONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-"""Errors of a partition that do not depend on the other partitions."""
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import TopicImage
+
 FIRST_VERSION_THAT_WAITS: int = 2
 FIRST_VERSION_THAT_MAY_ABORT: int = 4
 FIRST_VERSION_THAT_ADDS: int = 5
@@ -35,24 +39,27 @@ FIRST_VERSION_THAT_ADDS: int = 5
 @handles(TxnOffsetCommitRequest, versions="0-5")
 async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Stage the valid offsets; answered when they are replicated."""
+    turns, refused, too_long = YieldBudget(), dict[TopicPartition, ErrorCode](), dict[TopicPartition, ErrorCode]()
     outcome = refusal_code(ctx, request)
     if outcome is not ErrorCode.NONE:
-        return rows_of(request, lambda _: outcome)
-    now_ms = ctx.services.now_ms()
+        return await make_response(request, turns, refused, too_long, outcome)
+    now_ms, metadata_max = ctx.services.now_ms(), ctx.services.settings.offset_metadata_max_bytes
     staged: dict[TopicPartition, CommittedOffset] = {}
-    codes: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
+        code, known = topic_refusal(ctx, topic.name)
         for one in topic.partitions:
             key = (topic.name, one.partition_index)
-            codes[key] = check_partition(ctx, topic.name, one)
-            if codes[key] is ErrorCode.NONE:
+            if known is None or not known.has_had(one.partition_index):
+                refused[key] = code
+            elif one.committed_metadata and utf16_length(one.committed_metadata) > metadata_max:
+                too_long[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
                 staged[key] = value_of(one, now_ms)
-    if any(code not in ALONE for code in codes.values()):
-        outcome = await commit(ctx, request, staged)
-        for key, code in codes.items():
-            if outcome is not ErrorCode.NONE and code not in ALONE:
-                codes[key] = outcome
-    return rows_of(request, codes.__getitem__)
+            if turns.is_spent():
+                await asyncio.sleep(0)
+    if staged or too_long:
+        outcome = await commit(ctx, request, staged, turns)
+    return await make_response(request, turns, refused, too_long if outcome is ErrorCode.NONE else {}, outcome)
 
 
 def refusal_code(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
@@ -64,32 +71,44 @@ def refusal_code(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorC
     return ErrorCode.NONE
 
 
-def rows_of(request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]) -> TxnOffsetCommitResponse:
-    """Return the response with the code of each partition, refused partitions first."""
+async def make_response(
+    request: TxnOffsetCommitRequest,
+    turns: YieldBudget,
+    refused: Mapping[TopicPartition, ErrorCode],
+    too_long: Mapping[TopicPartition, ErrorCode],
+    outcome: ErrorCode,
+) -> TxnOffsetCommitResponse:
+    """Return the response, refused partitions first; a partition without a code of its own has the `outcome`."""
+    if turns.is_spent(sum(len(topic.partitions) for topic in request.topics)):
+        await asyncio.sleep(0)
     requested = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    refused = {key for key in requested if code_of(key) in ALONE}
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=index, error_code=code_of((name, index)))
-                    for index in indexes
-                ],
+    topics = []
+    for name, indexes in refused_first(requested, refused).items():
+        if turns.is_spent(len(indexes)):
+            await asyncio.sleep(0)
+        partitions = [
+            TxnOffsetCommitResponsePartition(
+                partition_index=index,
+                error_code=refused.get((name, index)) or too_long.get((name, index), outcome),
             )
-            for name, indexes in refused_first(requested, refused).items()
+            for index in indexes
         ]
-    )
+        topics.append(TxnOffsetCommitResponseTopic(name=name, partitions=partitions))
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 async def commit(
-    ctx: RequestContext, request: TxnOffsetCommitRequest, staged: dict[TopicPartition, CommittedOffset]
+    ctx: RequestContext,
+    request: TxnOffsetCommitRequest,
+    staged: Mapping[TopicPartition, CommittedOffset],
+    turns: YieldBudget,
 ) -> ErrorCode:
     """Return the coordinator's error code in terms of the request's version."""
     try:
         await ctx.services.groups.transactions.commit(
             request,
             staged,
+            turns,
             abortable=ctx.version >= FIRST_VERSION_THAT_MAY_ABORT,
             adds=ctx.version >= FIRST_VERSION_THAT_ADDS,
         )
@@ -100,16 +119,11 @@ async def commit(
     return ErrorCode.NONE
 
 
-def check_partition(ctx: RequestContext, topic: str, partition: TxnOffsetCommitRequestPartition) -> ErrorCode:
-    """Return the error of one partition; NONE if its offset can be committed."""
+def topic_refusal(ctx: RequestContext, topic: str) -> tuple[ErrorCode, TopicImage | None]:
+    """Return the error of missing partitions of a topic; the topic, unless the client may not read it."""
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    known = ctx.services.metadata.topic(topic)
-    if known is None or not known.has_had(partition.partition_index):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if utf16_length(partition.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ctx.services.metadata.topic(topic)
 
 
 def value_of(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:

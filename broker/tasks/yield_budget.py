@@ -1,8 +1,9 @@
 """Yields to the event loop while a handler builds a long response, after a number of elements.
 
 A handler uses one `YieldBudget` for all its loops. State may change between two steps, as between two requests, so the
-rows of the response must be independent. Do not use it for a group's offsets, a Fetch, or state that must not change
-before an append. A Fetch waits on the partitions that it has read.
+rows of the response must be independent, or come from a snapshot. Do not yield between a check and the append that
+relies on it: build the batch first, then check, and append at once. Do not use it for a Fetch, which waits on the
+partitions that it has read.
 """
 
 from __future__ import annotations

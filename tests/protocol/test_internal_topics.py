@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anabranch.protocol import internal_topics as topics
 from anabranch.protocol.errors import DecodeError
@@ -50,6 +52,36 @@ def test_keys_equal_kafka_bytes() -> None:
     assert topics.decode_key(bytes.fromhex(OFFSET_KEY)) == offset_key
     assert topics.decode_key(bytes.fromhex("0000" + OFFSET_KEY[4:])) == offset_key, "v0 is the same"
     assert topics.decode_key(bytes.fromhex(GROUP_KEY)) == topics.GroupMetadataKey(group="g")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.tuples(st.sampled_from(["t", "orders"]), st.integers(0, 2**31 - 1)),
+            st.integers(-(2**63), 2**63 - 1),
+            st.tuples(
+                st.integers(-1, 3), st.sampled_from(["", "n\u00e9"]), st.integers(1, 2), st.sampled_from([-1, 1 << 40])
+            ),
+        )
+    )
+)
+def test_encoded_offset_records_equal_single_ones(
+    written: list[tuple[tuple[str, int], int, tuple[int, str, int, int]]],
+) -> None:
+    """What a record has in common with the one before is encoded once."""
+    encoder = topics.OffsetRecordEncoder("group")
+    for (topic, index), offset, common in written:
+        epoch, metadata, committed_ms, expires_ms = common
+        key = topics.OffsetCommitKey(group="group", topic=topic, partition=index)
+        content = topics.OffsetCommitValue(
+            offset=offset,
+            leader_epoch=epoch,
+            metadata=metadata,
+            commit_timestamp=committed_ms,
+            expire_timestamp=expires_ms,
+        )
+        assert encoder.key(topic, index) == topics.encode_key(key)
+        assert encoder.value(offset, common) == topics.encode_offset(content)
 
 
 def test_key_of_unknown_version_is_ignored() -> None:

@@ -7,7 +7,6 @@ Source: kafka.coordinator.group.GroupMetadataManager.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from codecs import utf_16_le_encode
 from collections.abc import Collection, Iterable, Mapping
@@ -18,18 +17,26 @@ from anabranch.broker.coordinators.classic_groups.group_events import Commit
 from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, STABLE
 from anabranch.broker.coordinators.consumer_groups import administration
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
-from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
-from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, GROUP_ERRORS
+from anabranch.broker.coordinators.offsets.committed_offsets import (
+    CommittedOffset,
+    Offsets,
+    TopicPartition,
+    records_of,
+    tombstones_of,
+)
+from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, GROUP_ERRORS, Records
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups import streams_administration
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.broker.profiles.profile import profile_for
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+    from anabranch.broker.coordinators.runtime.journal import Journal
+    from anabranch.broker.tasks.yield_budget import YieldBudget
     from anabranch.protocol.apis.offset_commit import OffsetCommitRequest
 
 log: Final = logging.getLogger(__name__)
@@ -63,11 +70,17 @@ class GroupOffsets:
         return Offsets() if slot is None else slot.offsets
 
     async def commit(
-        self, request: OffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset], *, version: int
-    ) -> set[TopicPartition]:
+        self,
+        request: OffsetCommitRequest,
+        values: Mapping[TopicPartition, CommittedOffset],
+        records: Records,
+        requested: Collection[TopicPartition],
+        *,
+        version: int,
+    ) -> None:
         """Store offsets for a member, or for any client while the group is Empty. Raises KafkaError.
 
-        Returns the partitions whose metadata is too long; the others are stored.
+        The member must have requested them: `values` and their records lack those whose metadata is too long.
         """
         generation = request.generation_id_or_member_epoch
         if generation < 0:
@@ -82,12 +95,10 @@ class GroupOffsets:
                 instance_id=request.group_instance_id,
                 generation=generation,
                 version=version,
-                partitions=values.keys(),
+                partitions=requested,
             )
             slot.authorize(sender, self._runtime.clock_ms())
-            too_long = {one for one, value in values.items() if utf16_length(value.metadata) > self._metadata_max}
-            await self._commit(slot, {one: value for one, value in values.items() if one not in too_long})
-            return too_long
+            await self._commit(slot, values, records)
         finally:
             self._runtime.reschedule(slot)
 
@@ -95,22 +106,22 @@ class GroupOffsets:
         """Commit starting offsets on behalf of the group itself. Raises KafkaError."""
         self._check_current(slot)
         try:
-            await self._commit(slot, values)
+            await self._commit(slot, values, records_of(slot.group_id, values))
         finally:
             self._runtime.reschedule(slot)
 
-    async def _commit(self, slot: GroupEntry, values: Mapping[TopicPartition, CommittedOffset]) -> None:
+    async def _commit(
+        self, slot: GroupEntry, values: Mapping[TopicPartition, CommittedOffset], records: Records
+    ) -> None:
+        """Append the records at once, and apply their values when they are replicated."""
         if not values:
             return
         slot.offsets.begin(values)
         try:
-            first_offset = await slot.write(
-                self._runtime.journal, records_of(slot.group.group_id, values), COMMIT_ERRORS
-            )
+            first_offset = await slot.write(self._runtime.journal, records, COMMIT_ERRORS)
         finally:
             slot.offsets.end(values)
-        for place, (partition, value) in enumerate(values.items(), first_offset):
-            slot.offsets.commit(partition, dataclasses.replace(value, journal_offset=place))
+        slot.offsets.commit_all(values, first_offset)
         self._runtime.on_offsets_committed(slot, values.keys())
 
     async def delete(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
@@ -118,9 +129,7 @@ class GroupOffsets:
         self._check_current(slot)
         group_id = slot.group.group_id
         doomed = list(partitions)
-        records: list[tuple[bytes, bytes | None]] = [
-            (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)), None) for topic, index in doomed
-        ]
+        records: list[tuple[bytes, bytes | None]] = list(tombstones_of(group_id, doomed))
         if group:
             records += slot.tombstones()
         if not records:
@@ -217,3 +226,18 @@ class GroupOffsets:
 def utf16_length(text: str) -> int:
     """Return the length of a string in Java, which `offset.metadata.max.bytes` limits in spite of its name."""
     return len(utf_16_le_encode(text, "surrogatepass")[0]) // 2
+
+
+async def encode(
+    journal: Journal,
+    group_id: str,
+    values: Mapping[TopicPartition, CommittedOffset],
+    turns: YieldBudget,
+    producer: tuple[int, int] | None = None,
+) -> Records:
+    """Return the journal records of a commit. `producer` is the one whose transaction they are part of.
+
+    Check the group afterwards: it may change while many records are encoded.
+    """
+    records = records_of(group_id, values)
+    return records if len(values) <= ELEMENTS_PER_YIELD else await journal.build(records, turns, producer)

@@ -24,6 +24,7 @@ from anabranch.broker.coordinators.runtime.journal import (
     CONSUMER_GROUP_ERRORS,
     Journal,
     JournalRecord,
+    Records,
     TransactionEnd,
     TransactionPart,
 )
@@ -167,7 +168,7 @@ class GroupEntry:
     async def write(
         self,
         journal: Journal,
-        records: list[tuple[bytes, bytes | None]],
+        records: Records,
         errors: Mapping[ErrorCode, ErrorCode],
         transaction: TransactionPart | None = None,
         appended: Callable[[int], None] | None = None,

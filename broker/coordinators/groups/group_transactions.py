@@ -10,13 +10,13 @@ Source: kafka.coordinator.group.GroupCoordinator (handleTxnCommitOffsets), Group
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_groups.group_events import Commit
-from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition, records_of
-from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, TransactionPart
+from anabranch.broker.coordinators.groups.group_offsets import encode
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
+from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, Records, TransactionPart
 from anabranch.broker.replication.transaction_verification import Transaction
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.storage.producer_state import Verification
+    from anabranch.broker.tasks.yield_budget import YieldBudget
     from anabranch.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 
 NO_SEQUENCE: Final = -1
@@ -47,6 +48,7 @@ class GroupTransactions:
         self,
         request: TxnOffsetCommitRequest,
         values: Mapping[TopicPartition, CommittedOffset],
+        turns: YieldBudget,
         *,
         abortable: bool,
         adds: bool,
@@ -55,6 +57,8 @@ class GroupTransactions:
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         partition = self._runtime.table.leadership.shard_of(request.group_id).partition
+        producer = (request.producer_id, request.producer_epoch)
+        records = await encode(self._runtime.journal, request.group_id, values, turns, producer)
         verification = await self._verify(request, partition, abortable, adds)
         slot = self._runtime.table.find_or_create(request.group_id)
         try:
@@ -67,7 +71,7 @@ class GroupTransactions:
             )
             slot.authorize(sender, self._runtime.clock_ms())
             if values:
-                await self._stage(slot, request, values, verification)
+                await self._stage(slot, request, values, records, verification)
         finally:
             self._runtime.reschedule(slot)
 
@@ -90,15 +94,14 @@ class GroupTransactions:
         slot: GroupEntry,
         request: TxnOffsetCommitRequest,
         values: Mapping[TopicPartition, CommittedOffset],
+        records: Records,
         verification: Verification | None,
     ) -> None:
         def on_appended(first_offset: int) -> None:
-            for place, (partition, value) in enumerate(values.items(), first_offset):
-                staged = dataclasses.replace(value, journal_offset=place)
-                slot.offsets.stage(request.producer_id, partition, staged)
+            slot.offsets.stage_all(request.producer_id, values, first_offset)
 
         part = TransactionPart((request.producer_id, request.producer_epoch), verification, on_appended)
-        await slot.write(self._runtime.journal, records_of(slot.group.group_id, values), COMMIT_ERRORS, part)
+        await slot.write(self._runtime.journal, records, COMMIT_ERRORS, part)
 
     def on_marker(self, partition: int, producer_id: int, offset: int, *, commit: bool) -> None:
         """Settle a transaction whose marker at `offset` all in-sync replicas of a `__consumer_offsets` partition have.

@@ -11,12 +11,12 @@ kafka.coordinator.group.GroupMetadata, CommitRecordMetadataAndOffset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Final
 
-from anabranch.protocol.internal_topics import OffsetCommitKey, OffsetCommitValue, encode_key, encode_offset
-from anabranch.protocol.values import slotted, value
+from anabranch.protocol.internal_topics import OffsetCommitValue, OffsetRecordEncoder
+from anabranch.protocol.values import slotted
 
 TopicPartition = tuple[str, int]
 
@@ -24,9 +24,9 @@ UNKNOWN_OFFSET: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
 
-@value(kw_only=True)
+@slotted(kw_only=True)
 class CommittedOffset:
-    """A committed offset of one partition; `journal_offset` is the offset of its record in the journal."""
+    """A committed offset of one partition. It changes only when its record is appended, before others see it."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -34,16 +34,7 @@ class CommittedOffset:
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
     journal_offset: int = -1
-
-    def to_value(self) -> OffsetCommitValue:
-        """Return the value of its journal record."""
-        return OffsetCommitValue(
-            offset=self.offset,
-            leader_epoch=self.leader_epoch,
-            metadata=self.metadata,
-            commit_timestamp=self.commit_timestamp_ms,
-            expire_timestamp=self.expire_timestamp_ms,
-        )
+    """The offset of its record in the journal."""
 
     @classmethod
     def from_value(cls, value: OffsetCommitValue, journal_offset: int) -> CommittedOffset:
@@ -58,12 +49,19 @@ class CommittedOffset:
         )
 
 
-def records_of(group_id: str, values: Mapping[TopicPartition, CommittedOffset]) -> list[tuple[bytes, bytes | None]]:
-    """Return the journal records of a commit."""
-    return [
-        (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)), encode_offset(value.to_value()))
-        for (topic, index), value in values.items()
-    ]
+def records_of(group_id: str, values: Mapping[TopicPartition, CommittedOffset]) -> Iterator[tuple[bytes, bytes]]:
+    """Encode the journal records of a commit."""
+    encoder = OffsetRecordEncoder(group_id)
+    for (topic, index), one in values.items():
+        common = (one.leader_epoch, one.metadata, one.commit_timestamp_ms, one.expire_timestamp_ms)
+        yield encoder.key(topic, index), encoder.value(one.offset, common)
+
+
+def tombstones_of(group_id: str, partitions: Iterable[TopicPartition]) -> Iterator[tuple[bytes, None]]:
+    """Encode the journal records that delete offsets."""
+    encoder = OffsetRecordEncoder(group_id)
+    for topic, index in partitions:
+        yield encoder.key(topic, index), None
 
 
 @slotted
@@ -79,13 +77,23 @@ class Offsets:
     """Partition -> journal offset of a tombstone that overtook a commit: an older one that completes later is
     ignored."""
 
+    def commit_all(self, values: Mapping[TopicPartition, CommittedOffset], first_offset: int) -> None:
+        """Apply the commits of one batch, whose records are in the journal from `first_offset` on."""
+        commit = self.commit
+        for place, (partition, value) in enumerate(values.items(), first_offset):
+            value.journal_offset = place
+            commit(partition, value)
+
     def commit(self, partition: TopicPartition, value: CommittedOffset) -> bool:
         """Apply a commit unless a later record was applied; return whether it was applied."""
         current = self.committed.get(partition)
-        newest = self._deleted_at.get(partition, -1) if current is None else current.journal_offset
-        if value.journal_offset < newest:
-            return False
-        self._deleted_at.pop(partition, None)
+        if current is not None:
+            if value.journal_offset < current.journal_offset:
+                return False
+        elif self._deleted_at:
+            if value.journal_offset < self._deleted_at.get(partition, -1):
+                return False
+            self._deleted_at.pop(partition, None)
         self.committed[partition] = value
         return True
 
@@ -101,6 +109,13 @@ class Offsets:
             self.committed.pop(partition, None)
             if partition in self._in_flight:
                 self._deleted_at[partition] = max(journal_offset, self._deleted_at.get(partition, -1))
+
+    def stage_all(self, producer_id: int, values: Mapping[TopicPartition, CommittedOffset], first_offset: int) -> None:
+        """Stage the offsets of one batch, whose records are in the journal from `first_offset` on."""
+        stage = self.stage
+        for place, (partition, value) in enumerate(values.items(), first_offset):
+            value.journal_offset = place
+            stage(producer_id, partition, value)
 
     def stage(self, producer_id: int, partition: TopicPartition, value: CommittedOffset) -> None:
         """Stage an offset of an open transaction; the last record of a partition wins."""
@@ -123,15 +138,17 @@ class Offsets:
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Mark partitions whose commits are being written; they are unstable until `end`."""
+        in_flight = self._in_flight
         for partition in partitions:
-            self._in_flight[partition] = self._in_flight.get(partition, 0) + 1
+            in_flight[partition] = in_flight.get(partition, 0) + 1
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
         """Unmark partitions whose commits were written or have failed."""
+        in_flight = self._in_flight
         for partition in partitions:
-            left = self._in_flight.pop(partition) - 1
+            left = in_flight.pop(partition) - 1
             if left:
-                self._in_flight[partition] = left
+                in_flight[partition] = left
 
     def unstable(self, partition: TopicPartition) -> bool:
         """Return whether an open transaction, or a commit that is being written, may change the partition's offset."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.replication.partition import Partition, Role
@@ -30,9 +30,12 @@ from anabranch.protocol.values import value
 if TYPE_CHECKING:
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.storage.producer_state import Verification
+    from anabranch.broker.tasks.yield_budget import YieldBudget
 
 log: Final = logging.getLogger(__name__)
 
+Records = Iterable[tuple[bytes, bytes | None]] | bytes
+"""Keys and values, or the batch of them that `Journal.build` has built; a value of None deletes."""
 ReadKey = Callable[[bytes], Any]
 """Decodes a record's key, which has its group or transactional id; None for kinds of newer software."""
 LOAD_BYTES: Final = 262144
@@ -118,10 +121,27 @@ class Journal:
         self._clock_ms = clock_ms
         self._read_key = read_key
 
+    async def build(
+        self,
+        records: Iterable[tuple[bytes, bytes | None]],
+        turns: YieldBudget,
+        producer: tuple[int, int] | None = None,
+    ) -> bytes:
+        """Build the batch of many records before they are appended, while other requests run.
+
+        `producer` is the id and epoch of the producer if the records are part of its transaction.
+        """
+        builder, now_ms = BatchBuilder(limit_bytes=_NO_LIMIT), self._clock_ms()
+        for key, content in records:
+            builder.append(key, content, timestamp_ms=now_ms)
+            if turns.is_spent():
+                await asyncio.sleep(0)
+        return _built(builder, producer)
+
     async def append(
         self,
         partition: int,
-        records: Sequence[tuple[bytes, bytes | None]],
+        records: Records,
         errors: Mapping[ErrorCode, ErrorCode],
         *,
         timeout_ms: int | None = None,
@@ -133,14 +153,17 @@ class Journal:
         The records are in the log, or rejected, before the coordinator does anything else; `appended(first offset)` is
         then called. Those of a `transaction` take effect when it ends. Raises KafkaError with a code from `errors`.
         """
-        builder = BatchBuilder(limit_bytes=_NO_LIMIT)
-        now_ms = self._clock_ms()
-        for key, content in records:
-            builder.append(key, content, timestamp_ms=now_ms)
+        if isinstance(records, bytes):
+            batch = records
+        else:
+            builder, now_ms = BatchBuilder(limit_bytes=_NO_LIMIT), self._clock_ms()
+            for key, content in records:
+                builder.append(key, content, timestamp_ms=now_ms)
+            batch = _built(builder, None if transaction is None else transaction.producer)
         try:
             return await self._write(
                 partition,
-                builder.build() if transaction is None else builder.build(*transaction.producer, transactional=True),
+                batch,
                 timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
                 verification=None if transaction is None else transaction.verification,
                 appended=appended if transaction is None else transaction.appended,
@@ -230,6 +253,10 @@ class Journal:
 
 
 _NO_LIMIT: Final = 2**31 - 1
+
+
+def _built(builder: BatchBuilder, producer: tuple[int, int] | None) -> bytes:
+    return builder.build() if producer is None else builder.build(*producer, transactional=True)
 
 
 def entries_of(

@@ -64,13 +64,16 @@ class GroupWorld(SteadyCluster):
             self.assigned[topic, index] = Assigned(tuple(self.brokers), min(self.brokers), 0, tuple(self.brokers))
         await self.publish()
 
-    def delete_topic(self, topic: str, broker_id: int = 1) -> None:
-        """Remove a topic of one partition from a broker's metadata."""
+    def delete_topic(self, topic: str, broker_id: int = 1, partitions: int = 1) -> None:
+        """Remove a topic from a broker's metadata."""
         metadata = self.brokers[broker_id].services.metadata
-        row = UpdateMetadataPartitionState(
-            partition_index=0, controller_epoch=1, leader=-2, leader_epoch=1, isr=[], zk_version=1, replicas=[]
-        )
-        gone = UpdateMetadataTopicState(topic_name=topic, topic_id=metadata.topic_id(topic), partition_states=[row])
+        rows = [
+            UpdateMetadataPartitionState(
+                partition_index=index, controller_epoch=1, leader=-2, leader_epoch=1, isr=[], zk_version=1, replicas=[]
+            )
+            for index in range(partitions)
+        ]
+        gone = UpdateMetadataTopicState(topic_name=topic, topic_id=metadata.topic_id(topic), partition_states=rows)
         metadata.apply(UpdateMetadataRequest(controller_id=9, controller_epoch=1, topic_states=[gone], live_brokers=[]))
 
 

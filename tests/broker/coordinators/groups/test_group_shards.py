@@ -9,9 +9,15 @@ import pytest
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, STABLE, GroupLimits
 from anabranch.broker.coordinators.groups.group_shards import GroupEntry, Replay
-from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, Offsets
+from anabranch.broker.coordinators.offsets.committed_offsets import Offsets
 from anabranch.broker.coordinators.runtime.journal import JournalRecord, TransactionEnd
-from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_group, encode_offset
+from anabranch.protocol.internal_topics import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_group,
+    encode_offset,
+)
 from tests.broker.coordinators.driver import Driver
 
 
@@ -25,7 +31,7 @@ def replayed(*entries: JournalRecord | TransactionEnd) -> dict[str, GroupEntry]:
 def offset_put(place: int, offset: int | None, *, group: str = "g", producer_id: int = -1) -> JournalRecord:
     written = None
     if offset is not None:
-        written = encode_offset(CommittedOffset(offset=offset, commit_timestamp_ms=1).to_value())
+        written = encode_offset(OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1))
     return JournalRecord(OffsetCommitKey(group=group, topic="t", partition=0), written, place, producer_id)
 
 

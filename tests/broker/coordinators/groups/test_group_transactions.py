@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset
+from anabranch.broker.handlers.txn_offset_commit import txn_offset_commit
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
 from anabranch.protocol.errors import ErrorCode
@@ -31,6 +33,7 @@ from tests.broker.transactions import (
     marker,
     txn_commit_request,
 )
+from tests.broker.yields import context, while_it_yields, yields_of
 
 OFFSETS = (CONSUMER_OFFSETS_TOPIC, 0)
 OK = [ErrorCode.NONE]
@@ -290,3 +293,28 @@ async def test_offsets_of_an_open_transaction_do_not_expire() -> None:
         assert value.offset == 20
         await end(world, marker(True, OFFSETS))
         assert await fetched(connection) == (20, ErrorCode.NONE)
+
+
+async def test_commit_of_many_partitions_yields_and_is_staged_at_once() -> None:
+    async with group_world() as world:
+        await world.create_topic(3000)
+        _, coordinator = await begin_transaction(world)
+        request = txn_commit_request(dict.fromkeys(range(3000), 5))
+        response, others = await yields_of(txn_offset_commit(context(world[1].services, 4), request))
+        assert codes_of(response) == OK * 3000 and coordinator.questions == [("tx", 0, [OFFSETS])]
+        assert others >= 2 * 3000 // (ELEMENTS_PER_YIELD + 1)
+        (staged,) = world.groups(1).offsets.of("g").staged.values()
+        places = [one.journal_offset for one in staged.values()]
+        assert len(places) == 3000 and places == list(range(places[0], places[0] + 3000)), "they are one batch"
+        await end(world, marker(True, OFFSETS))
+        committed = world.groups(1).offsets.of("g").committed
+        assert [one.offset for one in committed.values()] == [5] * 3000
+
+
+async def test_coordinator_that_resigns_while_a_transactional_commit_yields_refuses_it() -> None:
+    async with group_world() as world:
+        await world.create_topic(3000)
+        await begin_transaction(world)
+        request = txn_commit_request(dict.fromkeys(range(3000), 5))
+        working = txn_offset_commit(context(world[1].services, 4), request)
+        assert set(codes_of(await while_it_yields(working, world.groups(1).step_down))) == {ErrorCode.NOT_COORDINATOR}

@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.broker.coordinators.groups.group_shards import Replay
-from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, Offsets, TopicPartition
+from anabranch.broker.coordinators.offsets.committed_offsets import (
+    CommittedOffset,
+    Offsets,
+    TopicPartition,
+    records_of,
+    tombstones_of,
+)
 from anabranch.broker.coordinators.runtime.journal import entries_of
-from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key, encode_offset
+from anabranch.protocol.internal_topics import decode_offset
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from tests.protocol.stored_batch import stored_at
@@ -34,8 +40,8 @@ def value(offset: int, journal_offset: int = -1, **more: Any) -> CommittedOffset
 
 
 def record_of(partition: TopicPartition, committed: CommittedOffset | None) -> tuple[bytes, bytes | None]:
-    key = encode_key(OffsetCommitKey(group="g", topic=partition[0], partition=partition[1]))
-    return key, None if committed is None else encode_offset(committed.to_value())
+    (record,) = tombstones_of("g", [partition]) if committed is None else records_of("g", {partition: committed})
+    return record
 
 
 @given(st.lists(operations, max_size=30), st.integers())
@@ -138,10 +144,15 @@ def test_expired_offsets_are_found() -> None:
 
 
 def test_committed_offset_is_restored_from_its_journal_value() -> None:
-    committed = CommittedOffset(
-        offset=5, leader_epoch=2, metadata="m", commit_timestamp_ms=9, expire_timestamp_ms=11, journal_offset=77
-    )
-    assert CommittedOffset.from_value(committed.to_value(), 77) == committed
+    """Also from a record with an expiry, whose version has no leader epoch."""
+    current = CommittedOffset(offset=5, leader_epoch=2, metadata="m", commit_timestamp_ms=9, journal_offset=77)
+    expiring = CommittedOffset(offset=6, metadata="n", commit_timestamp_ms=9, expire_timestamp_ms=11, journal_offset=78)
+    values = {P0: current, P1: expiring}
+    restored = [
+        CommittedOffset.from_value(decode_offset(content), place)
+        for place, (_, content) in enumerate(records_of("g", values), 77)
+    ]
+    assert restored == list(values.values())
 
 
 def test_tombstone_removes_pending_offsets_written_before_it() -> None:

@@ -31,7 +31,7 @@ from anabranch.broker.coordinators.classic_groups.group_events import (
 from anabranch.broker.coordinators.classic_groups.group_machine import apply
 from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
 from anabranch.broker.coordinators.groups.group_shards import GroupEntry, Shard
-from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, records_of
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, records_of, tombstones_of
 from anabranch.broker.coordinators.offsets.consumer_positions import refusal
 from anabranch.broker.coordinators.runtime.journal import TransactionEnd
 from anabranch.clients.group_offsets import position_request
@@ -40,7 +40,6 @@ from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentit
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import (
     GroupMetadataKey,
-    OffsetCommitKey,
     encode_group,
     encode_key,
 )
@@ -246,12 +245,10 @@ class GroupStage(Stage):
         except KafkaError as refused:
             self.lines.append(f"answer an admin: DeleteGroups {refused.code.name}")
             return
-        doomed = [
-            encode_key(OffsetCommitKey(group=GROUP, topic=t, partition=i)) for t, i in self.slot.offsets.partitions()
-        ]
-        doomed.append(encode_key(GroupMetadataKey(group=GROUP)))
+        doomed = list(tombstones_of(GROUP, self.slot.offsets.partitions()))
+        doomed.append((encode_key(GroupMetadataKey(group=GROUP)), None))
         self.lines.append(f"write {len(doomed)} tombstones")
-        self.journal.take([(key, None) for key in doomed], NO_PRODUCER_ID)
+        self.journal.take(doomed, NO_PRODUCER_ID)
         self._happens(Close(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         self._load()
 
@@ -385,22 +382,17 @@ class GroupStage(Stage):
             self.lines.append(f"answer {one.name}: {api} {error.name}")
             if error is not ErrorCode.NONE:
                 return
-            for at, (place, value) in enumerate(values.items(), first):
-                stored = CommittedOffset(
-                    offset=value.offset, commit_timestamp_ms=value.commit_timestamp_ms, journal_offset=at
-                )
-                if transactional:
-                    slot.offsets.stage(producer_id, place, stored)
-                else:
-                    slot.offsets.commit(place, stored)
-            if not transactional:
+            if transactional:
+                slot.offsets.stage_all(producer_id, values, first)
+            else:
+                slot.offsets.commit_all(values, first)
                 for answer in slot.positions.on_offsets_committed(values, slot.offsets.offset_of):
                     self._answer(answer)
 
         self.lines.append(
             f"write offsets {offsets.replace(',', ' ')}" + (f" of producer {producer_id}" if transactional else "")
         )
-        self.journal.write(records_of(GROUP, values), producer_id, then)
+        self.journal.write(list(records_of(GROUP, values)), producer_id, then)
 
     def _settle(self, producer_id: int, *, commit: bool) -> None:
         self.journal.entries.append(TransactionEnd(producer_id, commit))
