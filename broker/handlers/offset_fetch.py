@@ -8,10 +8,11 @@ has the group's error only in the partitions. v0 reads from ZooKeeper (`zookeepe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from anabranch.broker.coordinators.offsets.committed_offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
+from anabranch.broker.coordinators.offsets.committed_offsets import UNKNOWN_OFFSET, CommittedOffset, Offsets
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import zookeeper_offsets
@@ -37,8 +38,11 @@ FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 Topics = Iterable[tuple[str, list[int]]]
 Shown = TypeVar("Shown")
-Row = tuple[int, int, int, str, ErrorCode]
-"""Partition, committed offset, leader epoch, metadata, error."""
+Rows = tuple[str, list[int], list[CommittedOffset], ErrorCode]
+"""A topic, its partitions, the offset of each, and the error of all."""
+NOTHING: Final = CommittedOffset(offset=UNKNOWN_OFFSET, commit_timestamp_ms=-1)
+UNSTABLE: Final = CommittedOffset(offset=UNKNOWN_OFFSET, commit_timestamp_ms=-1)
+"""Replaces the offset of a partition with a pending transactional commit."""
 
 
 @handles(OffsetFetchRequest, versions="0-10")
@@ -46,31 +50,37 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     """Return the offsets of each group."""
     if ctx.version == 0:
         return await zookeeper_offsets.fetch(ctx, request)
+    turns = YieldBudget()
     if ctx.version >= 8:
         answer = answer_by_id if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS else answer_group
-        groups = await YieldBudget().map(request.groups, lambda group: answer(ctx, group, request.require_stable))
+        groups = []
+        for group in request.groups:
+            if turns.is_spent():
+                await asyncio.sleep(0)
+            groups.append(await answer(ctx, group, request.require_stable, turns))
         return OffsetFetchResponse(groups=groups)
     error, found = look_up(ctx, request.group_id, request.topics, request.require_stable)
     if error is not ErrorCode.NONE and ctx.version >= FIRST_VERSION_WITH_GROUP_ERROR:
         found = []
     if error is ErrorCode.GROUP_AUTHORIZATION_FAILED and ctx.version < FIRST_VERSION_WITH_GROUP_ERROR:
         found = []  # an empty response, as in Kafka
-    return OffsetFetchResponse(
-        error_code=error,
-        topics=[
-            OffsetFetchResponseTopic(name=topic, partitions=make_rows(OffsetFetchResponsePartition, rows))
-            for topic, rows in found
-        ],
-    )
+    topics = []
+    for rows in found:
+        if turns.is_spent(len(rows[1])):
+            await asyncio.sleep(0)
+        topics.append(OffsetFetchResponseTopic(name=rows[0], partitions=make_rows(OffsetFetchResponsePartition, rows)))
+    return OffsetFetchResponse(error_code=error, topics=topics)
 
 
-def answer_by_id(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+async def answer_by_id(
+    ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool, turns: YieldBudget
+) -> OffsetFetchResponseGroup:
     """Return one group of a v10 request, which has topic ids."""
     image = ctx.services.metadata.image
     unknown: list[OffsetFetchRequestTopics] = []
     if group.topics is not None:
         group.topics, unknown = name_them(image, group.topics)
-    response = answer_group(ctx, group, require_stable)
+    response = await answer_group(ctx, group, require_stable, turns)
     for row in response.topics:
         row.topic_id = image.topics[row.name].topic_id if row.name in image.topics else ZERO_UUID
     response.topics = [row for row in response.topics if row.topic_id != ZERO_UUID]
@@ -94,34 +104,34 @@ def answer_by_id(ctx: RequestContext, group: OffsetFetchRequestGroup, require_st
     return response
 
 
-def answer_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+async def answer_group(
+    ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool, turns: YieldBudget
+) -> OffsetFetchResponseGroup:
     """Return one group of a v8 request; an error excludes partitions."""
     error, found = look_up(
         ctx, group.group_id, group.topics, require_stable, member=(group.member_id, group.member_epoch)
     )
-    return OffsetFetchResponseGroup(
-        group_id=group.group_id,
-        error_code=error,
-        topics=[]
-        if error is not ErrorCode.NONE
-        else [
-            OffsetFetchResponseTopics(name=topic, partitions=make_rows(OffsetFetchResponsePartitions, rows))
-            for topic, rows in found
-        ],
-    )
+    topics = []
+    for rows in found if error is ErrorCode.NONE else ():
+        if turns.is_spent(len(rows[1])):
+            await asyncio.sleep(0)
+        partitions = make_rows(OffsetFetchResponsePartitions, rows)
+        topics.append(OffsetFetchResponseTopics(name=rows[0], partitions=partitions))
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=topics)
 
 
-def make_rows(partition: Callable[..., Shown], rows: list[Row]) -> list[Shown]:
+def make_rows(partition: Callable[..., Shown], rows: Rows) -> list[Shown]:
     """Return the rows of a topic in the version's structure."""
+    _, indexes, offsets, code = rows
     return [
         partition(
             partition_index=index,
-            committed_offset=offset,
-            committed_leader_epoch=leader_epoch,
-            metadata=metadata,
-            error_code=error,
+            committed_offset=known.offset,
+            committed_leader_epoch=known.leader_epoch,
+            metadata=known.metadata,
+            error_code=code if known is not UNSTABLE else ErrorCode.UNSTABLE_OFFSET_COMMIT,
         )
-        for index, offset, leader_epoch, metadata, error in rows
+        for index, known in zip(indexes, offsets, strict=True)
     ]
 
 
@@ -131,29 +141,24 @@ def look_up(
     requested: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     require_stable: bool,
     member: tuple[str | None, int] = (None, -1),
-) -> tuple[ErrorCode, list[tuple[str, list[Row]]]]:
-    """Return the group's error, and the rows of each topic."""
+) -> tuple[ErrorCode, list[Rows]]:
+    """Return the group's error, and the rows of each topic: all offsets are those of one moment."""
     topics = None if requested is None else [(topic.name, topic.partition_indexes) for topic in requested]
     try:
         authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         offsets = ctx.services.groups.offsets.offsets_of_member(group_id, *member)
     except KafkaError as refused:
-        code = refused.code
-        rows = [
-            (name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", code) for one in ones]) for name, ones in topics or ()
-        ]
-        return code, rows
+        return refused.code, [(name, ones, [NOTHING] * len(ones), refused.code) for name, ones in topics or ()]
     chosen = all_topics(offsets) if topics is None else topics
     if topics is not None and not ctx.services.profile.answers_like_a_quorum:
         chosen = once_each(topics)
-    found: list[tuple[str, list[Row]]] = []
-    unauthorized: list[tuple[str, list[Row]]] = []
+    found: list[Rows] = []
+    unauthorized: list[Rows] = []
     for name, indexes in chosen:
         if is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
-            found.append((name, [row_of(offsets, name, index, require_stable) for index in indexes]))
+            found.append((name, indexes, offsets_of(offsets, name, indexes, require_stable), ErrorCode.NONE))
         elif topics is not None:  # without named topics, hidden ones are left out
-            hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            unauthorized.append((name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", hidden) for one in indexes]))
+            unauthorized.append((name, indexes, [NOTHING] * len(indexes), ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     return ErrorCode.NONE, found + unauthorized
 
 
@@ -168,17 +173,15 @@ def once_each(topics: Topics) -> Topics:
 def all_topics(offsets: Offsets) -> Topics:
     """Return all committed partitions of a group, by topic."""
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(offsets.committed):
+    for topic, index in offsets.committed:
         topics.setdefault(topic, []).append(index)
-    return topics.items()
+    return [(name, sorted(topics[name])) for name in sorted(topics)]
 
 
-def row_of(offsets: Offsets, topic: str, index: int, require_stable: bool) -> Row:
-    """Return the committed offset of one partition."""
-    partition = (topic, index)
-    if require_stable and offsets.unstable(partition):
-        return index, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", ErrorCode.UNSTABLE_OFFSET_COMMIT
-    known = offsets.committed.get(partition)
-    if known is None:
-        return index, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", ErrorCode.NONE
-    return index, known.offset, known.leader_epoch, known.metadata, ErrorCode.NONE
+def offsets_of(offsets: Offsets, topic: str, indexes: list[int], require_stable: bool) -> list[CommittedOffset]:
+    """Return the committed offsets of these partitions."""
+    committed = offsets.committed
+    if require_stable and offsets.is_any_unstable:
+        unstable = offsets.unstable
+        return [UNSTABLE if unstable(one := (topic, index)) else committed.get(one, NOTHING) for index in indexes]
+    return [committed.get((topic, index), NOTHING) for index in indexes]

@@ -152,7 +152,14 @@ class Offsets:
 
     def unstable(self, partition: TopicPartition) -> bool:
         """Return whether an open transaction, or a commit that is being written, may change the partition's offset."""
-        return partition in self._in_flight or any(partition in staged for staged in self.staged.values())
+        if partition in self._in_flight:
+            return True
+        return bool(self.staged) and any(partition in staged for staged in self.staged.values())
+
+    @property
+    def is_any_unstable(self) -> bool:
+        """Whether `unstable` may be true of a partition."""
+        return bool(self._in_flight or self.staged)
 
     def partitions(self) -> list[TopicPartition]:
         """Return all partitions with a committed or staged offset."""
