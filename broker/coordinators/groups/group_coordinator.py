@@ -44,7 +44,7 @@ from anabranch.broker.coordinators.gates.stock_members import stock_members_read
 from anabranch.broker.coordinators.groups.classic_group_requests import ClassicGroupRequests
 from anabranch.broker.coordinators.groups.consumer_group_requests import ConsumerGroupRequests
 from anabranch.broker.coordinators.groups.group_gates import GroupGates
-from anabranch.broker.coordinators.groups.group_offsets import GroupOffsets
+from anabranch.broker.coordinators.groups.group_offsets import Doomed, GroupOffsets
 from anabranch.broker.coordinators.groups.group_shards import AnyGroup, GroupEntry
 from anabranch.broker.coordinators.groups.group_table import GroupTable
 from anabranch.broker.coordinators.groups.group_transactions import GroupTransactions
@@ -372,8 +372,12 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         slot.authorize(Delete(), self.clock_ms())
         await self.sharers.delete_states(slot)
-        slot.authorize(Delete(), self.clock_ms())  # a member may have joined a share group meanwhile
-        await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
+
+        def choose() -> Doomed:
+            slot.authorize(Delete(), self.clock_ms())  # a member may have joined meanwhile
+            return Doomed(slot.offsets.partitions(), slot.tombstones())
+
+        await self.offsets.delete(slot, choose)
         self.offsets.close_if_empty(slot)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from codecs import utf_16_le_encode
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
@@ -29,17 +31,26 @@ from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups import streams_administration
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.broker.profiles.profile import profile_for
-from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD, YieldBudget
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
     from anabranch.broker.coordinators.runtime.journal import Journal
-    from anabranch.broker.tasks.yield_budget import YieldBudget
     from anabranch.protocol.apis.offset_commit import OffsetCommitRequest
 
 log: Final = logging.getLogger(__name__)
+
+
+@value
+class Doomed:
+    """What is to be deleted of a group."""
+
+    offsets: list[TopicPartition]
+    group: list[tuple[bytes, bytes | None]]
+    """The tombstones of the group itself; none if it stays."""
 
 
 class GroupOffsets:
@@ -124,19 +135,28 @@ class GroupOffsets:
         slot.offsets.commit_all(values, first_offset)
         self._runtime.on_offsets_committed(slot, values.keys())
 
-    async def delete(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
-        """Write tombstones for offsets, and for the group itself with `group`. Raises KafkaError."""
+    async def delete(self, slot: GroupEntry, choose: Callable[[], Doomed]) -> Doomed:
+        """Write tombstones for the chosen offsets, and for the group itself if chosen. Raises KafkaError.
+
+        `choose` reads the state of the group, or raises. The group may change while many tombstones are encoded: then
+        it is called again, and they are encoded again if it chooses differently.
+        """
+        choice = self._choice(slot, choose)
+        batch: Records | None = None
+        while batch is None and len(choice.offsets) > ELEMENTS_PER_YIELD:
+            batch = await self._runtime.journal.build(_tombstones(slot, choice), YieldBudget())
+            newer = self._choice(slot, choose)
+            if newer != choice:
+                choice, batch = newer, None
+        if choice.offsets or choice.group:
+            records = _tombstones(slot, choice) if batch is None else batch
+            first_offset = await slot.write(self._runtime.journal, records, GROUP_ERRORS)
+            slot.offsets.delete_all(choice.offsets, first_offset)
+        return choice
+
+    def _choice(self, slot: GroupEntry, choose: Callable[[], Doomed]) -> Doomed:
         self._check_current(slot)
-        group_id = slot.group.group_id
-        doomed = list(partitions)
-        records: list[tuple[bytes, bytes | None]] = list(tombstones_of(group_id, doomed))
-        if group:
-            records += slot.tombstones()
-        if not records:
-            return
-        first_offset = await slot.write(self._runtime.journal, records, GROUP_ERRORS)
-        for place, partition in enumerate(doomed, first_offset):
-            slot.offsets.delete(partition, place)
+        return choose()
 
     def _check_current(self, slot: GroupEntry) -> None:
         """Raise NOT_COORDINATOR if the group was closed or loaded again: what an old entry knows may be outdated."""
@@ -151,27 +171,47 @@ class GroupOffsets:
         slot = self._runtime.table.find(group_id)
         if slot is None or slot.vacant:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
-        group, consumed = slot.group, set[TopicPartition]()
-        if isinstance(group, ShareGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} has no offsets of consumers")
+        consumed = set[TopicPartition]()
         requested = dict.fromkeys(partitions)
-        if not isinstance(group, ClassicGroup) or group.state is not EMPTY:
-            if group.protocol_type != CONSUMER_PROTOCOL_TYPE and not isinstance(group, StreamsGroup):
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
-            topics = group.subscribed_topics()
-            consumed = {one for one in requested if topics is None or one[0] in topics}
-        doomed = [one for one in requested if one not in consumed and one in slot.offsets.committed]
-        forgotten = self._forgets_emptied and self._is_left_empty_without(slot, doomed)
-        await self.delete(slot, doomed, group=forgotten)
-        if forgotten:
+
+        def choose() -> Doomed:
+            nonlocal consumed
+            consumed = self._consumed(slot, requested)
+            doomed = [one for one in requested if one not in consumed and one in slot.offsets.committed]
+            return self._doomed(slot, doomed)
+
+        if (await self.delete(slot, choose)).group:
             self.close_if_empty(slot)
         self._runtime.reschedule(slot)
         return consumed
 
+    def _consumed(self, slot: GroupEntry, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions of topics that members consume. Raises NON_EMPTY_GROUP if their topics are unknown."""
+        group = slot.group
+        if isinstance(group, ShareGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id} has no offsets of consumers")
+        if isinstance(group, ClassicGroup) and group.state is EMPTY:
+            return set()
+        if group.protocol_type != CONSUMER_PROTOCOL_TYPE and not isinstance(group, StreamsGroup):
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
+        topics = group.subscribed_topics()
+        return {one for one in partitions if topics is None or one[0] in topics}
+
     async def remove_topics(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
         """Delete the offsets of deleted topics, and the group if nothing is left of it."""
-        group = self._forgets_emptied and self._is_left_empty_without(slot, partitions)
-        await self.forget(slot, partitions, group=group)
+        before = {one: slot.offsets.committed.get(one) for one in partitions}
+
+        def choose() -> Doomed:
+            known = slot.offsets.committed
+            doomed = [one for one, value in before.items() if known.get(one) is value]
+            return self._doomed(slot, doomed)
+
+        await self.forget(slot, choose)
+
+    def _doomed(self, slot: GroupEntry, offsets: list[TopicPartition]) -> Doomed:
+        """Return these offsets, and the group too if it is forgotten with its last offsets."""
+        forgotten = self._forgets_emptied and self._is_left_empty_without(slot, offsets)
+        return Doomed(offsets, slot.tombstones() if forgotten else [])
 
     def _is_left_empty_without(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> bool:
         """Return whether a memberless group loses its last offsets with these. False for share groups."""
@@ -186,14 +226,18 @@ class GroupOffsets:
 
     async def expire(self) -> None:
         """Delete expired offsets, and groups without members and offsets."""
-        now_ms = self._runtime.date_ms()
+        now_ms, turns = self._runtime.date_ms(), YieldBudget()
         for slot in list(self._runtime.table.slots.values()):
+            await turns.spend()
             if not self._runtime.table.knows(slot):
                 continue  # deleted, or coordinated by another broker, while others were written
-            expired = self._expired_offsets(slot, now_ms)
-            leaves_nothing = self._is_left_empty_without(slot, expired)
-            if expired or (leaves_nothing and (slot.outlives_offsets or not slot.untouched)):
-                await self.forget(slot, expired, group=leaves_nothing)
+            await self.forget(slot, partial(self._choose_expired, slot, now_ms))
+
+    def _choose_expired(self, slot: GroupEntry, now_ms: int) -> Doomed:
+        expired = self._expired_offsets(slot, now_ms)
+        leaves_nothing = self._is_left_empty_without(slot, expired)
+        forgotten = leaves_nothing and (bool(expired) or slot.outlives_offsets or not slot.untouched)
+        return Doomed(expired, slot.tombstones() if forgotten else [])
 
     def _expired_offsets(self, slot: GroupEntry, now_ms: int) -> list[TopicPartition]:
         """Return the expired offsets of a group; retention counts from the last member's leave, or from the commit."""
@@ -211,16 +255,21 @@ class GroupOffsets:
             return []
         return offsets.expired_offsets(now_ms, retention_ms, since_ms=None, subscribed=subscribed)
 
-    async def forget(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
+    async def forget(self, slot: GroupEntry, choose: Callable[[], Doomed]) -> None:
         """Delete expired offsets or those of deleted topics; after a failure the next retention check retries."""
         try:
-            await self.delete(slot, partitions, group=group)
+            deleted = await self.delete(slot, choose)
         except KafkaError as error:
             log.warning("cannot remove offsets of %s yet: %s", slot.group.group_id, error)
             return
-        if group:
+        if deleted.group:
             self.close_if_empty(slot)
-        self._runtime.reschedule(slot)
+        if deleted.group or deleted.offsets:
+            self._runtime.reschedule(slot)
+
+
+def _tombstones(slot: GroupEntry, doomed: Doomed) -> Iterator[tuple[bytes, bytes | None]]:
+    return chain(tombstones_of(slot.group_id, doomed.offsets), doomed.group)
 
 
 def utf16_length(text: str) -> int:

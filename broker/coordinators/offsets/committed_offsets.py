@@ -97,9 +97,15 @@ class Offsets:
         self.committed[partition] = value
         return True
 
+    def delete_all(self, partitions: Iterable[TopicPartition], first_offset: int) -> None:
+        """Apply the tombstones of one batch, which are in the journal from `first_offset` on."""
+        delete = self.delete
+        for place, partition in enumerate(partitions, first_offset):
+            delete(partition, place)
+
     def delete(self, partition: TopicPartition, journal_offset: int) -> None:
         """Apply a tombstone unless a later commit was applied; staged offsets before it are dropped."""
-        for producer_id, staged in list(self.staged.items()):
+        for producer_id, staged in list(self.staged.items()) if self.staged else ():
             if partition in staged and staged[partition].journal_offset < journal_offset:
                 del staged[partition]
                 if not staged:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 import pytest
 
 from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, PREPARING
 from anabranch.broker.coordinators.groups.group_offsets import utf16_length
 from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset
+from anabranch.broker.handlers.join_group import join_group
+from anabranch.broker.handlers.offset_commit import offset_commit
+from anabranch.broker.handlers.offset_delete import offset_delete
 from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.join_group import JoinGroupRequestProtocol
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
@@ -20,8 +27,9 @@ from anabranch.protocol.apis.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from anabranch.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.protocol.records.batch import iter_batches
 from tests.broker.coordinators.world import (
     TOPIC,
     GroupWorld,
@@ -32,6 +40,7 @@ from tests.broker.coordinators.world import (
     sync_request,
 )
 from tests.broker.replication.replica_cluster import until
+from tests.broker.yields import context, while_it_yields, yields_of
 
 MINUTE_MS = 60_000
 
@@ -304,3 +313,80 @@ async def test_compacted_journal_replays_to_the_same_state() -> None:
 
 def test_metadata_length_is_counted_as_in_java() -> None:
     assert [utf16_length(text) for text in ("", "ab", "ü", "\N{GRINNING FACE}")] == [0, 2, 1, 2]
+
+
+# --- many at once ------------------------------------------------------------------------------------------------
+
+
+WIDE: Final = 3000
+
+
+@asynccontextmanager
+async def world_with_many_offsets(**settings: Any) -> AsyncIterator[tuple[GroupWorld, GroupEntry]]:
+    """A group with committed offsets in thousands of partitions, and one in another topic."""
+    async with group_world(**settings) as world:
+        await world.create_topic(WIDE, "wide")
+        everything = commit_request(dict.fromkeys(range(WIDE), 7), topic="wide")
+        everything.topics += commit_request({0: 7}).topics
+        await offset_commit(context(world[1].services, 9), everything)
+        yield world, world.groups(1).table.slots["g"]
+
+
+def commit_again(world: GroupWorld, slot: GroupEntry) -> None:
+    """Apply a commit of one partition that is newer than the stored one, and older than the tombstones."""
+    value = CommittedOffset(offset=8, commit_timestamp_ms=world.groups(1).date_ms())
+    slot.offsets.commit_all({("wide", 5): value}, 6)
+
+
+async def test_deletion_of_many_offsets_yields_and_is_one_batch() -> None:
+    async with world_with_many_offsets() as (world, slot):
+        log = world[1].services.replicas.leader_of(CONSUMER_OFFSETS_TOPIC, 0).log
+        first = log.log_end_offset
+        request = delete_request(*range(WIDE), topic="wide")
+        response, others = await yields_of(offset_delete(context(world[1].services, 0), request))
+        assert set(errors_in(response).values()) == {ErrorCode.NONE}
+        assert others >= 2 * WIDE // (ELEMENTS_PER_YIELD + 1) and set(slot.offsets.committed) == {(TOPIC, 0)}
+        (batch,) = iter_batches(bytes(log.read(first, 1 << 20, limit_offset=log.log_end_offset)))
+        assert batch[1].record_count == WIDE
+
+
+async def test_offset_that_is_committed_while_many_expire_stays() -> None:
+    async with world_with_many_offsets(offsets_retention_minutes=1) as (world, slot):
+        coordinator = world.groups(1)
+        world.late_ms = 2 * MINUTE_MS
+        await while_it_yields(coordinator.offsets.expire(), lambda: commit_again(world, slot))
+        assert slot.offsets.committed.keys() == {("wide", 5)}
+
+
+async def test_offset_of_a_new_topic_stays_while_those_of_the_deleted_one_are_removed() -> None:
+    async with world_with_many_offsets() as (world, slot):
+        deleted = [("wide", index) for index in range(WIDE)]
+        removal = world.groups(1).offsets.remove_topics(slot, deleted)
+        await while_it_yields(removal, lambda: commit_again(world, slot))
+        assert slot.offsets.committed.keys() == {("wide", 5), (TOPIC, 0)}
+
+
+async def test_group_that_is_joined_while_its_deletion_yields_stays() -> None:
+    async with world_with_many_offsets() as (world, slot):
+        joining = []
+
+        def join() -> None:
+            coordinator = world.groups(1)
+            ctx = context(world[1].services, 3)
+            joining.append(asyncio.ensure_future(join_group(ctx, join_request())))
+            assert coordinator.table.slots["g"] is slot
+
+        with pytest.raises(KafkaError) as refused:
+            await while_it_yields(world.groups(1).delete("g"), join)
+        assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+        assert len(slot.offsets.committed) == WIDE + 1
+        assert (await joining[0]).error_code == 0
+
+
+async def test_retention_check_yields_between_many_groups() -> None:
+    async with group_world() as world:
+        coordinator = world.groups(1)
+        for number in range(3 * ELEMENTS_PER_YIELD):
+            coordinator.table.find_or_create(f"group-{number}")
+        _, others = await yields_of(coordinator.offsets.expire())
+        assert others >= 2
