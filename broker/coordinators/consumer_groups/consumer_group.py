@@ -23,7 +23,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from anabranch.broker.coordinators.consumer_groups import assignment
-from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment, each
+from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
 from anabranch.broker.coordinators.consumer_groups.member import Member
 from anabranch.broker.coordinators.consumer_groups.regular_expressions import ResolvedRegularExpression
 from anabranch.broker.coordinators.consumer_groups.timers import Timers
@@ -203,9 +203,10 @@ class ConsumerGroup:
             self._count(before, -1)
             self._count(member, 1)
         if before is None or before.assigned != member.assigned or before.revoking != member.revoking:
-            self._release(before)
-            for topic_id, index in (*each(member.assigned), *each(member.revoking)):
-                self._holders.setdefault(topic_id, {})[index] = member.member_id
+            self._release(before, but=member)
+            for partitions in (member.assigned, member.revoking):
+                for topic_id, indexes in partitions.items():
+                    self._holders.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member.member_id))
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         if member.holds_gates:
@@ -234,13 +235,20 @@ class ConsumerGroup:
                 if not counts[name]:
                     del counts[name]
 
-    def _release(self, member: Member | None) -> None:
+    def _release(self, member: Member | None, but: Member | None = None) -> None:
+        """Remove a member as the holder of its partitions, except for those that `but`, its successor, has."""
         if member is None:
             return
-        for topic_id, index in (*each(member.assigned), *each(member.revoking)):
-            holders = self._holders.get(topic_id)
-            if holders is not None and holders.get(index) == member.member_id:
-                del holders[index]
+        for partitions in (member.assigned, member.revoking):
+            for topic_id, indexes in partitions.items():
+                holders = self._holders.get(topic_id)
+                if holders is None:
+                    continue
+                if but is not None:
+                    indexes -= but.assigned.get(topic_id, frozenset()) | but.revoking.get(topic_id, frozenset())
+                for index in indexes:
+                    if holders.get(index) == member.member_id:
+                        del holders[index]
                 if not holders:
                     del self._holders[topic_id]
 

@@ -95,7 +95,7 @@ def _step(
         has = member.assigned.get(topic_id, frozenset())
         target_partitions = target.get(topic_id, frozenset())
         keeps = has & target_partitions
-        free = frozenset(one for one in target_partitions - keeps if is_free(topic_id, one))
+        free = frozenset([one for one in target_partitions - keeps if is_free(topic_id, one)])
         waits = waits or len(keeps) + len(free) < len(target_partitions)
         for place, partitions in ((kept, keeps), (revoking, has - keeps), (added, free)):
             if partitions:

@@ -10,6 +10,7 @@ UniformHomogeneousAssignmentBuilder of 4.1.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, size
@@ -110,7 +111,7 @@ def _within(has: Assignment, quota: int) -> tuple[Assignment, list[tuple[bytes, 
 def _with(has: Assignment, more: list[tuple[bytes, int]]) -> Assignment:
     if not more:
         return has
-    added: dict[bytes, set[int]] = {}
+    added: defaultdict[bytes, list[int]] = defaultdict(list)
     for topic_id, index in more:
-        added.setdefault(topic_id, set()).add(index)
-    return {**has, **{topic_id: has.get(topic_id, frozenset()) | indexes for topic_id, indexes in added.items()}}
+        added[topic_id].append(index)
+    return {**has, **{topic_id: has.get(topic_id, frozenset()).union(indexes) for topic_id, indexes in added.items()}}

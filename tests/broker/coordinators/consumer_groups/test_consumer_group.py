@@ -175,6 +175,8 @@ class Lives(RuleBasedStateMachine):
                 assert one not in held, f"{member.member_id} and {held[one]} have {one}"
                 held[one] = member.member_id
                 assert self.drive.group.holder(*one) == member.member_id
+        holders = self.drive.group._holders
+        assert held.keys() == {(topic_id, index) for topic_id, indexes in holders.items() for index in indexes}
         believed: dict[tuple[bytes, int], str] = {}
         for client in self.clients.values():
             if client.member_id in self.drive.group.members:  # else it is out, and its session was over
