@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from anabranch.protocol import linear_hashing
 
@@ -38,7 +39,7 @@ class KeyEpoch:
 class Lineage:
     """The history of one topic's partition count. Immutable; equal histories are equal lineages."""
 
-    __slots__ = ("_class_generations", "_kept", "_predecessors", "_sources", "base", "history")
+    __slots__ = ("_class_generations", "_kept", "_key_epochs", "_predecessors", "_sources", "base", "history")
 
     def __init__(self, base: int, history: Sequence[tuple[int, int]]) -> None:
         generations = [generation for generation, _ in history]
@@ -47,6 +48,7 @@ class Lineage:
         self.base = base
         self.history = tuple((generation, count) for generation, count in history)
         self._class_generations: dict[int, tuple[int, ...]] = {}
+        self._key_epochs: dict[int, tuple[KeyEpoch, ...]] = {}
         self._predecessors: dict[KeyEpoch, tuple[KeyEpoch, ...]] = {}
         self._kept: dict[int, dict[int, list[int]]] = {}
         self._sources: dict[KeyEpoch, tuple[KeyEpoch, ...]] = {}
@@ -100,7 +102,11 @@ class Lineage:
 
     def key_epochs(self, partition: int) -> tuple[KeyEpoch, ...]:
         """Return the partition's key epochs in the order of its offsets; those of a sealed period are empty."""
-        return tuple(KeyEpoch(partition, generation) for generation in self.class_generations(partition))
+        known = self._key_epochs.get(partition)
+        if known is None:
+            epochs = [KeyEpoch(partition, generation) for generation in self.class_generations(partition)]
+            known = self._key_epochs[partition] = tuple(epochs)
+        return known
 
     def previous(self, key_epoch: KeyEpoch) -> KeyEpoch | None:
         """Return the key epoch before this one in the same partition."""
@@ -151,6 +157,20 @@ class Lineage:
             sources = self._relatives(key_epoch.generation).get(partition, []) if after < before else []
         for one in sources:
             yield KeyEpoch(one, self.class_generation(one, key_epoch.generation - 1))
+
+    def receiving_partitions(self) -> set[int]:
+        """Return the partitions that took over keys of others in some resize: only these have key epochs with sources.
+
+        It is cheap: the lineage of a partition is not computed.
+        """
+        found: set[int] = set()
+        for (_, before), (_, after) in pairwise(self.history):
+            if after > before:
+                found.update(range(before, after))
+            else:
+                changed = linear_hashing.affected_partitions(self.base, before, after)
+                found.update(one for one in changed if one < after)
+        return found
 
     def successors(self, key_epoch: KeyEpoch) -> tuple[KeyEpoch, ...]:
         """Return the key epochs of other partitions that wait for this one."""

@@ -138,3 +138,10 @@ def test_predecessors_and_successors_describe_the_same_graph(history: Lineage) -
     backward = {(other, one) for one in everything for other in history.predecessors(one)}
     assert forward == backward
     assert all(one.generation < other.generation for one, other in forward)
+
+
+@given(lineages())
+def test_only_receiving_partitions_have_key_epochs_with_sources(known: Lineage) -> None:
+    partitions = range(max(count for _, count in known.history))
+    with_sources = {index for index in partitions if any(map(known.sources, known.key_epochs(index)))}
+    assert known.receiving_partitions() == with_sources

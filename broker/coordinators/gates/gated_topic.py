@@ -60,18 +60,21 @@ class GatedTopic:
     """The lineage of one topic, with its leaders' answers."""
 
     def __init__(self, image: TopicImage) -> None:
-        self.refresh(image)
         self._answers: dict[int, LeaderAnswer] = {}
+        self.image = image
+        self._find_gated()
 
     def refresh(self, image: TopicImage) -> None:
-        """Replace the metadata by newer metadata."""
-        self.image = image
-        self.lineage = Lineage(image.base, image.history)
-        self._gated = [
-            index
-            for index in image.partitions
-            if any(self.lineage.sources(key_epoch) for key_epoch in self.lineage.key_epochs(index))
-        ]
+        """Replace the metadata by newer metadata; a new leader changes no lineage."""
+        known, self.image = self.image, image
+        lineage = (image.base, image.history)
+        if lineage != (known.base, known.history) or image.partitions.keys() != known.partitions.keys():
+            self._find_gated()
+
+    def _find_gated(self) -> None:
+        self.lineage = Lineage(self.image.base, self.image.history)
+        receiving = self.lineage.receiving_partitions()
+        self._gated = [index for index in self.image.partitions if index in receiving]
 
     # -- queries to leaders
 
@@ -111,19 +114,22 @@ class GatedTopic:
     def withheld(self, committed: OffsetOf) -> dict[int, tuple[Wait, ...]]:
         """Return the partitions with a closed gate ahead of the group, each with the commits that the gate needs."""
         found: dict[int, tuple[Wait, ...]] = {}
+        waits: tuple[Wait, ...] = ()
+
+        def is_open(key_epoch: KeyEpoch) -> bool:
+            nonlocal waits
+            waits = self._waits(key_epoch, committed)
+            return not waits
+
         for index in self._gated:
-            closed = order_gates.next_closed(
-                self.lineage,
-                index,
-                max(committed(index), self._start(index), 0),
-                is_open=lambda key_epoch: not self._waits(key_epoch, committed),
-                cut=self._cut,
-            )
-            if closed is not None:
-                found[index] = self._waits(closed, committed)
+            position = max(committed(index), self._start(index), 0)
+            if order_gates.next_closed(self.lineage, index, position, is_open=is_open, cut=self._cut) is not None:
+                found[index] = waits  # of the closed key epoch, the last one that was asked for
         return found
 
     def _waits(self, key_epoch: KeyEpoch, committed: OffsetOf) -> tuple[Wait, ...]:
+        if not self.lineage.sources(key_epoch):
+            return ()
         return tuple(
             order_gates.waits(
                 self.lineage,

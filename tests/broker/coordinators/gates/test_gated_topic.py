@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import pytest
@@ -62,6 +63,21 @@ def test_answer_of_an_older_leader_epoch_is_ignored() -> None:
     topic.refresh(image(1, 2, epochs={0: 2}))
     assert topic.unknown_key_epochs() == [0, 1]
     assert list(withheld(topic, p0=5)) == [1]
+
+
+def test_lineage_is_computed_again_only_if_it_changes() -> None:
+    """A topic of thousands of partitions has a new leader with each broker that stops."""
+    whole = image(1, 2)
+    partly = dataclasses.replace(whole, partitions={0: whole.partitions[0]})
+    topic = GatedTopic(partly)
+    assert withheld(topic) == {}
+    topic.refresh(whole)
+    assert list(withheld(topic)) == [1], "its metadata came later"
+    known = topic.lineage
+    topic.refresh(image(1, 2, epochs={0: 2}))
+    assert topic.lineage is known and topic.image.partitions[0].leader_epoch == 2
+    topic.refresh(image(1, 2, 4))
+    assert list(withheld(topic)) == [1, 2, 3]
 
 
 def test_only_resized_partitions_are_affected() -> None:
