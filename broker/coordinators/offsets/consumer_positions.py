@@ -11,7 +11,7 @@ notifies its member of a rebalance at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Final
 
@@ -108,7 +108,9 @@ class Positions:
 
     def on_offsets_committed(self, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> list[Answer]:
         """Complete the watches that awaited one of these newly committed offsets."""
-        changed = list(partitions)
+        if not self.watches:
+            return []
+        changed = dict.fromkeys(partitions)
         return self._finish(
             lambda watch: _is_reached(watch, changed, offset_of), lambda watch: _progress(watch, offset_of)
         )
@@ -143,9 +145,10 @@ def refusal(error: ErrorCode) -> ConsumerGroupPositionResponse:
     return ConsumerGroupPositionResponse(topics=[], error_code=error)
 
 
-def _is_reached(watch: Watch, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> bool:
+def _is_reached(watch: Watch, partitions: Mapping[TopicPartition, object], offset_of: OffsetOf) -> bool:
     awaited = watch.awaited
-    return any(partition in awaited and offset_of(partition) >= awaited[partition] for partition in partitions)
+    fewer, more = (partitions, awaited) if len(partitions) < len(awaited) else (awaited, partitions)
+    return any(partition in more and offset_of(partition) >= awaited[partition] for partition in fewer)
 
 
 def _progress(watch: Watch, offset_of: OffsetOf) -> Answer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from anabranch.broker.coordinators.offsets.consumer_positions import Positions
 from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
@@ -103,6 +105,17 @@ def test_watch_completes_when_a_target_offset_is_committed() -> None:
     assert answer.ticket == "ticket"
     assert [row.position for row in answer.response.topics[0].partitions] == [5, 0]
     assert positions.on_offsets_committed([("t", 1)], offset_of) == [], "answered once"
+
+
+@pytest.mark.parametrize("others", [0, 9])
+def test_watch_completes_whether_it_awaits_more_or_fewer_partitions_than_are_committed(others: int) -> None:
+    committed = {("t", 0): 5, ("t", 1): 7}
+    positions, _ = watching(committed, (0, True, -1, 6), (1, True, -1, 8), (2, True, -1, 1))
+    more = [("other", index) for index in range(others)]
+    assert positions.on_offsets_committed([("t", 1), *more], lambda one: committed.get(one, -1)) == []
+    committed["t", 1] = 8
+    assert positions.on_offsets_committed([("t", 0), *more], lambda one: committed.get(one, -1)) == []
+    assert len(positions.on_offsets_committed([*more, ("t", 1)], lambda one: committed.get(one, -1))) == 1
 
 
 def test_watch_without_targets_is_interrupted_by_a_rebalance() -> None:
