@@ -8,9 +8,10 @@ were returned and taken again, or none. `Heap.keep` disables that. The heap is t
 process is nearly idle, because trimming takes some 0.3 ms per megabyte; under constant load, once a minute.
 
 Garbage collection is limited, too. A full collection visits every object. For 20,000 partitions of three replicas it
-blocks the loop for two seconds, and it repeats while objects are created. Objects that survive one are frozen
-(`runner.freezing_survivors`): later collections skip them. Most of these live as long as the process, and most others
-are freed without the collector. Rare complete collections find cycles among frozen objects.
+blocks the loop for two seconds, and it repeats while objects are created. Objects that survive two collections of young
+objects are therefore frozen (`runner.freezing_survivors`): later collections skip them, and none takes 10 ms. Most of
+these live as long as the process, and most others are freed without the collector. A complete collection finds cycles
+among frozen objects. It runs rarely, and only after the number of memory blocks has grown by a quarter.
 
 Only commands do this, because they own their process: a `Cluster` in another project's tests does not change that
 process's heap. Without glibc nothing is trimmed.
@@ -21,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -38,7 +40,9 @@ IDLE_SHARE: Final = 0.1
 """The processor share, of one core, below which the process has time to trim."""
 BUSY_INTERVAL_S: Final = 60.0
 SWEEP_INTERVAL_S: Final = 600.0
-"""The interval of complete collections of an idle process; a busy one runs them six times less often."""
+"""The shortest interval of complete collections of an idle process; a busy one runs them six times less often."""
+SWEEP_GROWTH: Final = 1.25
+"""A complete collection is due when this many times the memory blocks exist that the last one left."""
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -98,11 +102,14 @@ class Trimmer:
         heap: Heap,
         processor_s: Callable[[], float] = time.process_time,
         sweep: Callable[[], None] = collect_all,
+        blocks: Callable[[], int] = sys.getallocatedblocks,
     ) -> None:
         self._heap = heap
         self._processor_s = processor_s
         self._sweep = sweep
+        self._blocks = blocks
         self._swept_at = 0.0
+        self._blocks_left = 0
         self._looked_at: float | None = None
         self._ran_s = 0.0
         self._trimmed_at = 0.0
@@ -114,11 +121,14 @@ class Trimmer:
         used_s, self._ran_s = ran_s - self._ran_s, ran_s
         if before is None:
             self._trimmed_at = self._swept_at = now
+            self._blocks_left = self._blocks()
             return False
         idle = used_s < (now - before) * IDLE_SHARE
         if now - self._swept_at >= SWEEP_INTERVAL_S * (1 if idle else 6):
-            self._sweep()
             self._swept_at = now
+            if self._blocks() >= self._blocks_left * SWEEP_GROWTH:
+                self._sweep()
+                self._blocks_left = self._blocks()
         if not idle and now - self._trimmed_at < BUSY_INTERVAL_S:
             return False
         if not self._heap.known or self._heap.free_bytes() < WORTH_BYTES:

@@ -10,6 +10,7 @@ import pytest
 from anabranch.runtime.heap_trimming import (
     BUSY_INTERVAL_S,
     LOOK_INTERVAL_S,
+    SWEEP_GROWTH,
     SWEEP_INTERVAL_S,
     WORTH_BYTES,
     Heap,
@@ -40,7 +41,10 @@ class Story:
         self.heap = PretendedHeap()
         self.now = self.ran_s = 0.0
         self.swept_at: list[float] = []
-        self.trimmer = Trimmer(self.heap, lambda: self.ran_s, lambda: self.swept_at.append(self.now))
+        self.blocks = 0.0
+        self.trimmer = Trimmer(
+            self.heap, lambda: self.ran_s, lambda: self.swept_at.append(self.now), lambda: int(self.blocks)
+        )
         self.trimmer.trim_if_due(self.now)
 
     def goes_on(self, seconds: float, *, busy: float, free_bytes: int) -> int:
@@ -70,6 +74,19 @@ def test_frozen_objects_are_swept_when_idle_and_rarely_under_load() -> None:
     busy.goes_on(6 * SWEEP_INTERVAL_S, busy=0.9, free_bytes=0)
     assert idle.swept_at == [SWEEP_INTERVAL_S * number for number in range(1, 7)]
     assert busy.swept_at == [6 * SWEEP_INTERVAL_S]
+
+
+def test_frozen_objects_are_not_swept_until_memory_has_grown() -> None:
+    story = Story()
+    story.blocks = 1000
+    story.goes_on(SWEEP_INTERVAL_S, busy=0, free_bytes=0)
+    assert story.swept_at == [SWEEP_INTERVAL_S], "all these blocks are new"
+    story.blocks = 1000 * SWEEP_GROWTH - 1
+    story.goes_on(6 * SWEEP_INTERVAL_S, busy=0, free_bytes=0)
+    assert story.swept_at == [SWEEP_INTERVAL_S]
+    story.blocks += 1
+    story.goes_on(SWEEP_INTERVAL_S, busy=0, free_bytes=0)
+    assert story.swept_at == [SWEEP_INTERVAL_S, 8 * SWEEP_INTERVAL_S]
 
 
 def test_full_collection_skips_survivors_until_sweep() -> None:
