@@ -6,6 +6,7 @@ Invariant: a partition that changed after a `take` is in the next one; others ar
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,13 +34,18 @@ class ChangedPartitions:
         self._changed.pop(listener, None)
         partition.listeners.pop(listener, None)
 
-    def take(self) -> list[Partition]:
-        """Return the partitions that changed since the last call, in the order of their first changes."""
-        changed = list(self)
-        for listener in self._changed:
+    def take(self, at_most: int) -> list[Partition]:
+        """Return partitions that have changed since a call returned them, in the order of their first changes."""
+        taken = list(islice(self._changed, at_most))
+        for listener in taken:
+            del self._changed[listener]
             listener.partition.listeners[listener] = None
-        self._changed.clear()
-        return changed
+        return [listener.partition for listener in taken]
+
+    def take_all(self, at_once: int) -> Iterator[list[Partition]]:
+        """Yield all partitions that have changed until now, some at once: each takes a microsecond."""
+        for _ in range(0, len(self._changed), at_once):
+            yield self.take(at_once)
 
 
 class _ChangeListener:

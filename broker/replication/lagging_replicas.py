@@ -6,14 +6,17 @@ check thus depends on the written partitions, not on all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication.changed_partitions import ChangedPartitions
 
 if TYPE_CHECKING:
     from anabranch.broker.replication.isr_change import IsrChange
     from anabranch.broker.replication.partition import Partition
+
+PARTITIONS_PER_STEP: Final = 100
+"""Partitions between two yields, of some microseconds each."""
 
 
 class LaggingReplicas:
@@ -35,16 +38,26 @@ class LaggingReplicas:
         self._changed.remove(partition)
         self._restless.pop(partition, None)
 
-    def changes(self, now_ms: float, own_broker_epoch: int) -> Iterator[tuple[Partition, IsrChange]]:
-        """Yield the ISRs to propose: without members that neither have everything nor had it lately."""
-        for partition in self._changed.take():
-            self._restless[partition] = None
-        for partition in list(self._restless):
-            change = partition.propose_shrink(now_ms, own_broker_epoch)
-            if change is not None:
-                yield partition, change
-            elif is_even(partition):
-                del self._restless[partition]
+    def changes(
+        self, now_ms: Callable[[], float], own_broker_epoch: Callable[[], int]
+    ) -> Iterator[tuple[Partition, IsrChange] | None]:
+        """Yield the ISRs to propose: without members that neither have everything nor had it lately.
+
+        Yields None after some partitions, so that other work can run.
+        """
+        for some in self._changed.take_all(PARTITIONS_PER_STEP):
+            self._restless.update(dict.fromkeys(some))
+            if len(some) == PARTITIONS_PER_STEP:
+                yield None
+        for checked, partition in enumerate(list(self._restless), 1):
+            if partition in self._restless:  # else it was removed during a yield
+                change = partition.propose_shrink(now_ms(), own_broker_epoch())
+                if change is not None:
+                    yield partition, change
+                elif is_even(partition):
+                    del self._restless[partition]
+            if checked % PARTITIONS_PER_STEP == 0:
+                yield None
 
 
 def is_even(partition: Partition) -> bool:

@@ -1,14 +1,14 @@
 """Periodic work on the replicas of a broker: ISR shrinks, checkpoints, retention, flushes, compaction, moves.
 
-Short work runs at intervals, long work in steps with as much time for requests in between. A disk error is logged and
-retried; any other exception is a bug that ends the task, and with it the node.
+All work runs in steps, with as much time for requests in between. A disk error is logged and retried; any other
+exception is a bug that ends the task, and with it the node.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,7 +71,7 @@ class ReplicaMaintenance:
         settings = self._settings()
         for interval_ms, work in (
             (settings.replica_lag_time_max_ms / 2, self.shrink_isrs),
-            (settings.replica_high_watermark_checkpoint_interval_ms, self.checkpoint),
+            (settings.replica_high_watermark_checkpoint_interval_ms, self.checkpoint_steps),
             (INTERVAL_MS, self._logs.remove_deleted),
         ):
             self._begin(periodically(interval_ms, work), work.__name__)
@@ -106,30 +106,48 @@ class ReplicaMaintenance:
     def flush_step(self) -> bool:
         """Flush one step; a leader whose disk has failed requests another leader."""
         more = self._logs.flush_step()
-        self._note_changes()
+        changed = self.changed.take(STEP)
+        self._note_changes(changed)
         for one in self._failed:
             change = one.propose_resign(self._broker_epoch())
             if change is not None:
                 self._isr_changes.submit(one, change)
-        return more
+        return more or len(changed) == STEP
 
-    def _note_changes(self) -> None:
-        for one in self.changed.take():
+    def _note_changes(self, changed: list[Partition]) -> None:
+        for one in changed:
             self._unsaved[one] = None
             if one.log.durability.failure is not None:
                 self._failed[one] = None
 
-    def shrink_isrs(self) -> None:
-        """Propose to remove every ISR member that has lagged for too long."""
-        now = self._loop.time() * 1000
-        for one, change in self._stragglers.changes(now, self._broker_epoch()):
-            self._isr_changes.submit(one, change)
+    def shrink_isrs(self) -> Iterator[None]:
+        """Propose to remove every ISR member that has lagged for too long; yield after some partitions."""
+        for found in self._stragglers.changes(lambda: self._loop.time() * 1000, self._broker_epoch):
+            if found is None:
+                yield
+            else:
+                self._isr_changes.submit(*found)
 
     def checkpoint(self) -> None:
-        """Write every high watermark that moved, for the next start."""
-        self._note_changes()
+        """Write every high watermark that moved, for the next start, without a pause."""
+        for changed in self.changed.take_all(STEP):
+            self._note_changes(changed)
         self._logs.checkpoint((one.topic, one.index, one.high_watermark) for one in self._unsaved)
         self._unsaved.clear()
+
+    def checkpoint_steps(self) -> Iterator[None]:
+        """Write every high watermark that moved, for the next start; yield after some partitions, and each file."""
+        for changed in self.changed.take_all(STEP):
+            self._note_changes(changed)
+            if len(changed) == STEP:
+                yield
+        for visited, one in enumerate(list(self._unsaved), 1):
+            if one in self._unsaved:  # else it was removed during a yield
+                del self._unsaved[one]
+                self._logs.put_high_watermark(one.topic, one.index, one.high_watermark)
+            if visited % STEP == 0:
+                yield
+        yield from self._logs.checkpoint_steps()
 
     def _high_watermark(self, key: tuple[str, int]) -> int:
         known = self._partitions.get(key)
@@ -167,12 +185,16 @@ class ReplicaMaintenance:
         return [one for one in some if self._partitions.get((one.topic, one.index)) is one]
 
 
-async def periodically(interval_ms: float, work: Callable[[], None]) -> None:
-    """Run `work` at intervals, forever."""
+async def periodically(interval_ms: float, work: Callable[[], Iterator[None]]) -> None:
+    """Run `work` at intervals, forever; at each yield, requests have as much time as it took."""
+    loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(interval_ms / 1000)
         try:
-            work()
+            began = loop.time()
+            for _ in work():
+                await asyncio.sleep(loop.time() - began)
+                began = loop.time()
         except OSError as error:
             log.error("%s failed, retrying at the next run: %s", work.__name__, error)
 

@@ -39,7 +39,8 @@ class OffsetCheckpoint:
     def __init__(self, files: Files, name: str) -> None:
         self._files = files
         self._name = name
-        self._changed = False
+        self.changed = False
+        """Whether `write` would write."""
         self.offsets: Offsets = {}
         """Read-only; `put` and `drop` change them."""
         self.is_on_disk = False
@@ -53,7 +54,7 @@ class OffsetCheckpoint:
         try:
             self.offsets = decode_checkpoint(content)
         except ValueError as reason:
-            self._changed = True
+            self.changed = True
             log.warning("%s is damaged, its offsets start empty: %s", self._name, reason)
         else:
             self.is_on_disk = True
@@ -62,30 +63,30 @@ class OffsetCheckpoint:
         """Set the offset of a partition."""
         if self.offsets.get(key) != offset:
             self.offsets[key] = offset
-            self._changed = True
+            self.changed = True
 
     def drop(self, key: tuple[str, int]) -> None:
         """Remove the offset of a partition."""
         if self.offsets.pop(key, None) is not None:
-            self._changed = True
+            self.changed = True
 
     def write(self) -> None:
         """Write the offsets, if they have changed. Raises OSError."""
-        if self._changed:
+        if self.changed:
             self._files.write_file(self._name, encode_checkpoint(self.offsets), flushed=True)
-            self._changed = False
+            self.changed = False
             self.is_on_disk = True
 
     def create(self) -> None:
         """Write the file, if no valid one exists. Raises OSError."""
         if not self.is_on_disk:
-            self._changed = True
+            self.changed = True
             self.write()
 
 
 def encode_checkpoint(offsets: Offsets) -> bytes:
     """Encode version, number of entries, and one line per entry: topic, partition and offset."""
-    lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
+    lines = [f"{topic} {index} {offset}" for (topic, index), offset in offsets.items()]
     return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
 
 

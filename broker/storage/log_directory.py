@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.storage.checkpoints import (
@@ -54,7 +54,7 @@ class LogDirectory:
         """Whether the last shutdown was clean."""
         self.log_count = 0
         """Number of logs and future logs in this directory."""
-        self._checkpoints = (
+        self.checkpoints = (
             self.high_watermarks,
             self.log_starts,
             self.recovery_points,
@@ -70,7 +70,7 @@ class LogDirectory:
 
     def load(self) -> None:
         """Read the checkpoints, and remove deleted logs."""
-        for checkpoint in self._checkpoints:
+        for checkpoint in self.checkpoints:
             checkpoint.read()
         self.clean = take_clean_shutdown(self.files)
         names = self.files.names("")
@@ -184,7 +184,7 @@ class LogDirectory:
 
     def forget(self, key: Key) -> None:
         """Remove a partition from all checkpoints; `settle` writes them."""
-        for checkpoint in self._checkpoints:
+        for checkpoint in self.checkpoints:
             self._forgotten |= key in checkpoint.offsets
             checkpoint.drop(key)
 
@@ -200,7 +200,7 @@ class LogDirectory:
 
     def write_checkpoints(self) -> None:
         """Write the checkpoints that have changed. Raises OSError."""
-        for checkpoint in self._checkpoints:
+        for checkpoint in self.checkpoints:
             checkpoint.write()
         self._forgotten = False
 
@@ -224,29 +224,28 @@ class LogDirectory:
             self.files.flush_directory("")
             self._renamed = False
 
-    def remove_deleted(self, now_ms: int) -> None:
-        """Remove the deleted logs whose delay has passed."""
+    def remove_deleted(self, now_ms: int) -> Iterator[None]:
+        """Remove the deleted logs whose delay has passed; yield after each."""
         for name in [name for name, due_ms in self._deleted.items() if due_ms <= now_ms]:
             del self._deleted[name]
             self._remove(name)
+            yield
 
     def _remove(self, name: str) -> None:
         self.flush_names()  # else a power failure might bring back a part of the log under its former name
         self.files.remove_directory(name)
 
-    def checkpoint(self, logs: Iterable[tuple[Key, PartitionLog]]) -> None:
-        """Take the offsets of these logs, and write the checkpoints that have changed. Raises OSError."""
-        for key, opened in logs:
-            if opened.log_start_offset > 0:
-                self.log_starts.put(key, opened.log_start_offset)
-            self._take_recovery_point(key, opened)
-            if opened.cleaned_to > 0 or key in self.cleaned.offsets:
-                self.cleaned.put(key, opened.cleaned_to)
-            if opened.durability.reached > 0:
-                self.lost_ends.put(key, opened.durability.reached)
-            else:
-                self.lost_ends.drop(key)
-        self.write_checkpoints()
+    def take_offsets(self, key: Key, opened: PartitionLog) -> None:
+        """Put the current offsets of a log into the checkpoints."""
+        if opened.log_start_offset > 0:
+            self.log_starts.put(key, opened.log_start_offset)
+        self._take_recovery_point(key, opened)
+        if opened.cleaned_to > 0 or key in self.cleaned.offsets:
+            self.cleaned.put(key, opened.cleaned_to)
+        if opened.durability.reached > 0:
+            self.lost_ends.put(key, opened.durability.reached)
+        else:
+            self.lost_ends.drop(key)
 
     def _take_recovery_point(self, key: Key, opened: PartitionLog) -> None:
         if opened.recovery_point > 0:

@@ -9,7 +9,7 @@ A move copies a log to another directory, as a future log. When the copy has eve
 old log is renamed for deletion, and the copy is renamed to replace it. A crash leaves the old log; between the last two
 steps it leaves only the copy, which is complete and becomes the log when it is next opened.
 
-Flushing, compaction and removal run in small steps, one per call, because they share the event loop with requests.
+Flushing, compaction, removal and checkpoints run in small steps, because they share the event loop with requests.
 Source: Kafka's `LogManager`.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_cleaner import LogCleaner
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from anabranch.broker.storage.files import Files
 
 log = logging.getLogger(__name__)
+
+LOGS_PER_STEP: Final = 100
+"""Logs that one step visits, each for some microseconds."""
 
 
 class LogManager:
@@ -53,11 +56,12 @@ class LogManager:
         self._futures: dict[Key, tuple[LogDirectory, PartitionLog]] = {}
         self._preferred: dict[Key, LogDirectory] = {}
         self._cleaner = LogCleaner(clock_ms)
-        self._flushed_later: set[PartitionLog] = set()
         self._unsaved: dict[Key, None] = {}
         """Partitions whose offsets may differ from the checkpoints."""
         self._unflushed: dict[Key, None] = {}
         """Partitions that may have unflushed sealed segments."""
+        self._flushing: list[Key] = []
+        """The rest of them in this round of flushes, the last one first."""
 
     def load_checkpoints(self) -> None:
         """Read the checkpoints, and remove deleted logs."""
@@ -144,10 +148,10 @@ class LogManager:
             self._let_go(opened)
         home.discard(name_of(key), self._clock_ms(), self._topic_config(topic).file_delete_delay_ms)
 
-    def remove_deleted(self) -> None:
-        """Remove the files of deleted logs whose delay has passed."""
+    def remove_deleted(self) -> Iterator[None]:
+        """Remove the files of deleted logs whose delay has passed; yield after each log."""
         for directory in self.directories:
-            directory.remove_deleted(self._clock_ms())
+            yield from directory.remove_deleted(self._clock_ms())
 
     def _keep(self, key: Key, opened: PartitionLog, home: LogDirectory) -> None:
         self._logs[key], self._homes[key] = opened, home
@@ -289,44 +293,62 @@ class LogManager:
 
     # -- work from time to time ---------------------------------------------------------------------------------
 
+    def put_high_watermark(self, topic: str, index: int, offset: int) -> None:
+        """Set the high watermark of a partition for the next checkpoint."""
+        self.home((topic, index)).high_watermarks.put((topic, index), offset)
+
     def checkpoint(self, high_watermarks: Iterable[tuple[str, int, int]]) -> None:
-        """Write the offsets that changed since the last call; partitions not in the list keep their high watermarks.
+        """Write these high watermarks, and the other offsets that changed, without a pause."""
+        for one in high_watermarks:
+            self.put_high_watermark(*one)
+        for _ in self.checkpoint_steps():
+            pass
+
+    def checkpoint_steps(self) -> Iterator[None]:
+        """Write the offsets that changed since the last call; yield after some logs, and after each file.
 
         A directory that fails does not prevent the checkpoints of others.
         """
-        for topic, index, offset in high_watermarks:
-            self.home((topic, index)).high_watermarks.put((topic, index), offset)
-        moved: dict[LogDirectory, list[tuple[Key, PartitionLog]]] = {one: [] for one in self.directories}
-        for key in self._unsaved:
-            moved[self._homes[key]].append((key, self._logs[key]))
-        self._unsaved.clear()
-        for directory, logs in moved.items():
+        for visited, key in enumerate(list(self._unsaved), 1):
+            if key in self._unsaved:  # else it was deleted during a yield
+                del self._unsaved[key]
+                self._homes[key].take_offsets(key, self._logs[key])
+            if visited % LOGS_PER_STEP == 0:
+                yield
+        for directory in self.directories:
             try:
-                directory.checkpoint(logs)
+                for checkpoint in directory.checkpoints:
+                    if checkpoint.changed:
+                        checkpoint.write()
+                        yield
             except OSError as reason:
                 log.error("cannot write the checkpoints in %s yet: %s", directory.path, reason)
 
     def flush_step(self) -> bool:
-        """Flush one sealed segment, so that the next start need not scan it; return whether there was one.
+        """Flush one sealed segment, so that the next start need not scan it; return whether another step may follow.
 
-        A log whose flush fails is retried after all others.
+        A log whose flush fails is retried in the next round.
         """
-        for key in list(self._unflushed):
-            opened = self._logs[key]
+        if not self._flushing:
+            self._flushing = list(reversed(self._unflushed))
+        for _ in range(min(len(self._flushing), LOGS_PER_STEP)):
+            key = self._flushing.pop()
+            opened = self._logs.get(key)
+            if opened is None:
+                continue  # deleted since the round began
             if not opened.durability.has_sealed_unflushed:
-                del self._unflushed[key]
-            elif opened not in self._flushed_later:
-                try:
-                    opened.durability.flush_sealed()
-                except KafkaError as reason:
-                    log.warning("%s", reason)
-                    self._flushed_later.add(opened)
-                    opened.changed()
-                    continue
-                self._unsaved[key] = None
-                return True
-        self._flushed_later.clear()
-        return False
+                self._unflushed.pop(key, None)
+                continue
+            try:
+                opened.durability.flush_sealed()
+            except KafkaError as reason:
+                log.warning("%s", reason)
+                opened.changed()
+                continue
+            self._unsaved[key] = None
+            self._flushing.append(key)  # it may have another segment
+            break
+        return bool(self._flushing)
 
     def clean_step(self, high_watermark: Callable[[Key], int]) -> bool:
         """Run one step of compaction; return whether another step may follow immediately."""
@@ -343,8 +365,11 @@ class LogManager:
                 log.error("%s: not closed cleanly: %s", opened.directory, reason)
                 unclean.add(directory)
         for directory in self.directories:
+            for key, opened in self._logs.items():
+                if self._homes[key] is directory:
+                    directory.take_offsets(key, opened)
             try:
-                directory.checkpoint(one for one in self._logs.items() if self._homes[one[0]] is directory)
+                directory.write_checkpoints()
                 if directory not in unclean:
                     directory.mark_clean()
             except OSError as reason:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from anabranch.broker.replication import lagging_replicas
 from anabranch.broker.replication.lagging_replicas import LaggingReplicas
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.log_append import append_as_leader
@@ -40,7 +41,8 @@ def admit(partition: Partition) -> None:
 
 
 def proposed(stragglers: LaggingReplicas, now_ms: float) -> list[tuple[int, ...]]:
-    return [change.isr for _, change in stragglers.changes(now_ms, 101)]
+    found = stragglers.changes(lambda: now_ms, lambda: 101)
+    return [one[1].isr for one in found if one is not None]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_refused_proposal_is_made_again() -> None:
     partition, stragglers = hosted(), LaggingReplicas()
     partition.become_leader(state_of(isr=(1, 2)), 0.0)
     stragglers.add(partition)
-    ((_, change),) = stragglers.changes(1e9, 101)
+    ((_, change),) = filter(None, stragglers.changes(lambda: 1e9, lambda: 101))
     refused = PartitionDataResult(
         partition_index=0,
         error_code=ErrorCode.INELIGIBLE_REPLICA,
@@ -103,6 +105,21 @@ def test_removed_partition_is_not_tracked() -> None:
         assert (len(stragglers), len(partition.listeners)) == (int(restless), int(not restless))
         stragglers.remove(partition)
         assert (len(stragglers), partition.listeners) == (0, {})
+
+
+def test_check_of_many_partitions_yields_and_ignores_those_removed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lagging_replicas, "PARTITIONS_PER_STEP", 2)
+    lagging, stragglers = [hosted() for _ in range(5)], LaggingReplicas()
+    for one in lagging:
+        one.become_leader(state_of(isr=(1, 2)), 0.0)
+        append(one)
+        stragglers.add(one)
+    checked: list[int | None] = []
+    for found in stragglers.changes(lambda: 1e9, lambda: 101):
+        checked.append(None if found is None else lagging.index(found[0]))
+        if checked[-2:] == [1, None]:
+            stragglers.remove(lagging[3])
+    assert checked == [None, None, 0, 1, None, 2, None, 4]
 
 
 async def test_only_partitions_with_writes_are_checked() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -31,11 +31,19 @@ def turns(*outcomes: Exception | None) -> tuple[Callable[[], bool], list[int]]:
     return work, done
 
 
+def repeat_until_done(work: Callable[[], bool]) -> Iterator[None]:
+    while work():
+        yield
+
+
 @pytest.mark.parametrize("outcomes", [(None, None), (OSError("disk"), None), (None, OSError("disk"), OSError("disk"))])
 async def test_periodic_task_retries_expected_errors_and_raises_bugs(
     outcomes: tuple[Exception | None, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    for repeat in (lambda work: periodically(0, work), lambda work: in_steps(lambda: 0.0, work)):
+    for repeat in (
+        lambda work: periodically(0, lambda: repeat_until_done(work)),
+        lambda work: in_steps(lambda: 0.0, work),
+    ):
         caplog.clear()
         work, done = turns(*outcomes)
         with pytest.raises(ValueError, match="a bug"):
@@ -63,8 +71,10 @@ async def test_other_tasks_run_between_two_steps() -> None:
 
     busy = asyncio.create_task(other())
     try:
-        with pytest.raises(ValueError, match="enough"):
-            await asyncio.wait_for(in_steps(lambda: 0.0, step), 60)
+        for repeat in (in_steps(lambda: 0.0, step), periodically(0, lambda: repeat_until_done(step))):
+            others = steps = 0
+            with pytest.raises(ValueError, match="enough"):
+                await asyncio.wait_for(repeat, 60)
     finally:
         busy.cancel()
         await asyncio.gather(busy, return_exceptions=True)
@@ -112,6 +122,25 @@ async def test_unchanged_partitions_are_not_visited(monkeypatch: pytest.MonkeyPa
         replicas.housekeeping.checkpoint()
         assert checkpointed[1:] == [[("busy", 0, 1)], []]
         assert checkpointed[0][-1] == ("idle", 0, 0), "what has come to live here is new"
+
+
+async def test_checkpoint_of_many_partitions_runs_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_maintenance, "STEP", 2)
+    async with replica_cluster(1) as cluster:
+        replicas = cluster[1].replicas
+        replicas.housekeeping.checkpoint()
+        for topic in "abcde":
+            await cluster.lead(1, replicas=(1,), topic=topic)
+            await cluster.produce(1, batch("x"), topic=topic, acks=1)
+        saved = replicas.logs.home(("a", 0)).high_watermarks.offsets
+        steps = replicas.housekeeping.checkpoint_steps()
+        counts = []
+        for _ in steps:
+            counts.append(len(saved))
+            if len(saved) == 2:
+                replicas.stop_replica("c", 0, -1, delete=True)
+        assert counts[:5] == [0, 0, 2, 3, 4], "each step takes two changes, or saves two high watermarks"
+        assert saved == {(topic, 0): 1 for topic in "abde"}, "without the deleted one"
 
 
 async def test_failed_flush_resigns_a_leader_and_ignores_a_removed_partition(

@@ -18,7 +18,7 @@ from anabranch.broker.storage.memory_files import MemoryFiles
 
 def test_checkpoint_format_equals_kafkas() -> None:
     content = encode_checkpoint({("b-topic", 1): 7, ("a", 10): 0})
-    assert content == b"0\n2\na 10 0\nb-topic 1 7\n"
+    assert content == b"0\n2\nb-topic 1 7\na 10 0\n"
     assert decode_checkpoint(content) == {("a", 10): 0, ("b-topic", 1): 7}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
+from anabranch.broker.storage import log_manager
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_append import append_as_leader
@@ -127,9 +128,7 @@ def test_checkpoint_visits_changed_logs_only(change: str, monkeypatch: pytest.Mo
             pass
     logs.checkpoint([])
     looked_at: list[tuple[str, int]] = []
-    monkeypatch.setattr(
-        logs.directories[0], "checkpoint", lambda logs: looked_at.extend(key for key, _ in logs), raising=True
-    )
+    monkeypatch.setattr(logs.directories[0], "take_offsets", lambda key, _: looked_at.append(key))
     logs.checkpoint([])
     assert looked_at == []
     match change:
@@ -160,6 +159,30 @@ def test_deleted_segments_are_not_flushed(begins_anew: bool) -> None:
         log.increment_log_start_offset(log.log_end_offset)
     assert len(log.segments) == 1
     assert not logs.flush_step(), "the next step would find the same again, without end"
+
+
+def test_maintenance_of_many_logs_runs_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_manager, "LOGS_PER_STEP", 2)
+    files = MemoryFiles()
+    logs = manager(files, TopicConfig(segment_bytes=300))
+    for topic in "abcde":
+        fill(logs.open(topic, 0, TOPIC_ID), 1)
+    assert [logs.flush_step() for _ in range(4)] == [True, True, False, False], "there is nothing to flush"
+    for topic in "abcde":
+        fill(logs.open(topic, 0, TOPIC_ID), 20)
+        logs.open(topic, 0, TOPIC_ID).increment_log_start_offset(1)
+        logs.put_high_watermark(topic, 0, 1)
+    starts, on_disk = logs.directories[0].log_starts, []
+    for step, _ in enumerate(logs.checkpoint_steps()):
+        on_disk.append((len(starts.offsets), [one.changed for one in logs.directories[0].checkpoints[:2]]))
+        if step == 0:
+            logs.delete("d", 0)
+    assert on_disk == [
+        (2, [True, True]),
+        (3, [True, True]),
+        (4, [False, True]),
+        (4, [False, False]),
+    ], "some logs, then one file a step; the deleted log has no offsets"
 
 
 def test_failed_flush_ends_the_flush_steps(caplog: pytest.LogCaptureFixture) -> None:
@@ -222,10 +245,11 @@ def test_deleted_logs_are_kept_for_file_delete_delay_ms() -> None:
     assert len(waiting) == 2
     assert all(name.startswith("t-0.") and files.exists(f"{name}/{0:020d}.log") for name in waiting)
     now_ms += 499
-    logs.remove_deleted()
+    assert not list(logs.remove_deleted())
     assert len([name for name in files.names("") if name.endswith("-delete")]) == 2
     now_ms += 1
-    logs.remove_deleted()
+    left = [sum(name.endswith("-delete") for name in files.names("")) for _ in logs.remove_deleted()]
+    assert left == [1, 0], "one log a step"
     assert not [name for name in files.names("") if name.endswith("-delete")]
     fill(logs.open("t", 0, TOPIC_ID), 1)
     logs.delete("t", 0)
