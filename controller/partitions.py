@@ -13,6 +13,7 @@ intention.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -169,18 +170,20 @@ def elect_preferred(state: ClusterState, partitions: Iterable[TopicPartition]) -
 
 def imbalanced_partitions(state: ClusterState, percentage: int) -> list[TopicPartition]:
     """Return partitions to rebalance: those of brokers that lead too few of the partitions they are preferred for."""
-    preferred: dict[int, list[TopicPartition]] = {}
-    for partition in state.all_partitions():
-        assignment = state.assignment(partition)
-        if assignment and partition in state.partitions:
-            preferred.setdefault(assignment[0], []).append(partition)
+    owned: Counter[int] = Counter()
+    led_by_others: dict[int, list[TopicPartition]] = {}
+    for partition, committed in state.partitions.items():  # one pass without new objects: there may be thousands
+        name = partition.topic
+        assignment = () if name in state.deleting else state.assignment(partition)
+        if assignment:
+            broker = assignment[0]
+            owned[broker] += 1
+            if committed.state.leader != broker and not moving(state, partition):
+                led_by_others.setdefault(broker, []).append(partition)
     found: list[TopicPartition] = []
-    for broker, owned in preferred.items():
-        led_by_others = [
-            one for one in owned if state.partitions[one].state.leader != broker and not moving(state, one)
-        ]
-        if broker in state.live and len(led_by_others) * 100 > percentage * len(owned):
-            found += led_by_others
+    for broker, others in led_by_others.items():
+        if broker in state.live and len(others) * 100 > percentage * owned[broker]:
+            found += others
     return found
 
 
