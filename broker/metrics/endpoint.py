@@ -1,8 +1,8 @@
 """The HTTP endpoint `/metrics` for Prometheus: the metrics of this process's nodes, or of an audit.
 
 Only this module imports prometheus_client, which encodes the formats. Each connection serves one GET. The endpoint runs
-on the nodes' event loop, so a scrape reads consistent state between two callbacks. A failed scrape gets status 500 and
-a traceback in the log, and does not affect the nodes.
+on the nodes' event loop. A scrape reads partitions and committed offsets in steps, and everything else, which is
+consistent, in one callback. A failed scrape gets status 500 and a traceback in the log, and does not affect the nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from anabranch.broker.metrics.family import COUNTER, Samples
 from anabranch.broker.metrics.histogram import Histogram
 from anabranch.broker.metrics.node_families import FAMILIES
-from anabranch.broker.metrics.readings import Reading, WatchedNode
+from anabranch.broker.metrics.readings import Reading, WatchedNode, read_node
 from anabranch.protocol.host_port import connectable, format_host_port
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Endpoint:
         self._host = host
         self._port = port
         self._watched: dict[int, WatchedNode] = {}
+        self._readings: list[tuple[int, Reading]] = []
         self._registry = CollectorRegistry()
         self._registry.register(_Families(shown or self._collect))
         ProcessCollector(registry=self._registry)
@@ -63,7 +64,7 @@ class Endpoint:
         self._watched[node.settings.node_id] = WatchedNode(node)
 
     def _collect(self) -> Iterator[FamilySamples]:
-        readings = [({"node": str(node_id)}, Reading(watched)) for node_id, watched in sorted(self._watched.items())]
+        readings = [({"node": str(node_id)}, reading) for node_id, reading in self._readings]
         for family in FAMILIES:
             samples = (
                 ({**labels, **more}, value) for labels, reading in readings for more, value in family.samples(reading)
@@ -101,7 +102,7 @@ class Endpoint:
         self._answering.add(task)
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             log.info("a scrape failed: %r", error)
@@ -113,7 +114,7 @@ class Endpoint:
             self._answering.discard(task)
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> bytes:
         line, *fields = head.decode("latin-1").split("\r\n")
         words = line.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
@@ -127,7 +128,10 @@ class Endpoint:
         accepts = ",".join(value.strip() for name, _, value in pairs if name.strip().lower() == "accept")
         encode, content_type = choose_encoder(accepts)
         try:
+            readings = [(node_id, await read_node(watched)) for node_id, watched in sorted(self._watched.items())]
+            self._readings = readings  # another scrape may have set its own meanwhile
             body = encode(self._registry)
+            self._readings = []
         except Exception:
             log.exception("bug while reading the metrics")
             return answer("500 Internal Server Error", TEXT, b"the log tells why\n")

@@ -63,13 +63,13 @@ FAMILIES: Final[tuple[Family[Reading], ...]] = (
         "group_lag",
         GAUGE,
         "Lag of a group in a topic: high watermarks minus committed offsets, summed over partitions.",
-        lambda r: readings.group_lags(r, sum),
+        lambda r: readings.by_group(r.lags.sums),
     ),
     Family(
         "group_lag_max",
         GAUGE,
         "Lag of a group in the topic's partition with the largest lag.",
-        lambda r: readings.group_lags(r, max),
+        lambda r: readings.by_group(r.lags.largest),
     ),
     Family(
         "group_partition_lag",

@@ -1,25 +1,26 @@
 """The functions that read the values of a node's metrics at each scrape.
 
-Values come from the node's state where possible, without separate counters; a scrape visits each partition once. Most
-metrics have topics as labels but not partitions, which would be too many time series.
+Values come from the node's state where possible, without separate counters; a scrape visits each partition once, in
+steps. Most metrics have topics as labels but not partitions, which would be too many time series.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_groups.group_state import DEAD, GroupState
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroupState
 from anabranch.broker.coordinators.transactions.transactional_id import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from anabranch.broker.metrics.family import Samples
 from anabranch.broker.metrics.fences import FenceDurations
+from anabranch.broker.metrics.group_lags import GroupLags, committed_by
 from anabranch.broker.metrics.histogram import Histogram
 from anabranch.broker.metrics.pulse import LoopLatencyProbe
+from anabranch.broker.metrics.replica_counts import ReplicaCounts
 from anabranch.broker.metrics.requests import MeasuringDispatcher, RequestFigures
 from anabranch.broker.metrics.resizes import Resizes
 from anabranch.controller.model import PartitionPhase
@@ -30,7 +31,6 @@ from anabranch.protocol.registry import BY_KEY
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
     from anabranch.broker.node.app import Node
-    from anabranch.broker.replication.partition import Partition
     from anabranch.controller.state import ClusterState
 
 LAGS_MAX: Final = 1000
@@ -70,46 +70,10 @@ class WatchedNode:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaCounts:
-    """Counts over the replicas of a broker."""
-
-    led: int
-    followed: int
-    under_replicated: int
-    under_min_isr: int
-    draining: int
-    size_bytes: Mapping[str, int]
-    end_offsets: Mapping[str, int]
-    high_watermarks: Mapping[tuple[str, int], int]
-
-    @classmethod
-    def of(cls, partitions: Collection[Partition]) -> Self:
-        """Count the partitions of a broker. Requests wait meanwhile, and partitions may be thousands."""
-        size_bytes: Counter[str] = Counter()
-        end_offsets: Counter[str] = Counter()
-        for one in partitions:
-            size_bytes[one.topic] += one.log.size_bytes
-        led = [one for one in partitions if one.is_leader]
-        for one in led:
-            end_offsets[one.topic] += one.log.log_end_offset
-        incomplete = [one for one in led if len(one.isr) < len(one.replicas)]
-        return cls(
-            led=len(led),
-            followed=len(partitions) - len(led),
-            under_replicated=len(incomplete),
-            under_min_isr=sum(len(one.isr) < one.effective_min_isr for one in incomplete),
-            draining=sum(one.sealed for one in led),
-            size_bytes=size_bytes,
-            end_offsets=end_offsets,
-            high_watermarks={(one.topic, one.index): one.high_watermark for one in partitions},
-        )
-
-
 class Reading:
     """The state of a node for one scrape."""
 
-    def __init__(self, watched: WatchedNode) -> None:
+    def __init__(self, watched: WatchedNode, replicas: ReplicaCounts, lags: GroupLags) -> None:
         node = watched.node
         self.node = node
         self.fences = watched.fences
@@ -120,7 +84,18 @@ class Reading:
         self.now_s = watched.clock_s()
         self.is_broker = node.settings.is_broker
         self.controller = None if node.controller is None else node.controller.state
-        self.replicas = ReplicaCounts.of(list(node.services.replicas.partitions()) if self.is_broker else ())
+        self.replicas = replicas
+        self.lags = lags
+
+
+async def read_node(watched: WatchedNode) -> Reading:
+    """Read the state of a node; partitions and committed offsets in steps."""
+    services = watched.node.services
+    is_broker = watched.node.settings.is_broker
+    replicas = await ReplicaCounts.of(services.replicas.partitions() if is_broker else ())
+    coordinator = None if services.broker is None else services.broker.groups.built
+    committed = [] if coordinator is None else committed_by(coordinator)
+    return Reading(watched, replicas, await GroupLags.of(committed, replicas.high_watermarks))
 
 
 def by_topic(counts: Mapping[str, float]) -> Samples:
@@ -183,30 +158,15 @@ def client_bytes(reading: Reading) -> Samples:
     ]
 
 
-def lags_of_partitions(reading: Reading) -> Iterator[tuple[str, str, int, int]]:
-    """Group, topic, partition and lag of the committed partitions that this broker replicates."""
-    groups = _groups(reading)
-    if groups is None:
-        return
-    ends = reading.replicas.high_watermarks
-    for group in groups.groups():
-        for (topic, index), one in groups.offsets.of(group.group_id).committed.items():
-            if (topic, index) in ends:
-                yield group.group_id, topic, index, max(ends[topic, index] - one.offset, 0)
-
-
 def partition_lags(reading: Reading) -> Samples:
     """The lags of the `LAGS_MAX` partitions with the largest lag."""
-    most = heapq.nlargest(LAGS_MAX, lags_of_partitions(reading), key=lambda one: one[3])
+    most = heapq.nlargest(LAGS_MAX, reading.lags.partitions, key=lambda one: one[3])
     return [({"group": group, "topic": topic, "partition": str(index)}, lag) for group, topic, index, lag in most]
 
 
-def group_lags(reading: Reading, together: Callable[[Iterable[int]], int]) -> Samples:
-    """The lag of each group and topic: `together` combines the lags of its partitions."""
-    lags: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for group, topic, _, lag in lags_of_partitions(reading):
-        lags[group, topic].append(lag)
-    return [({"group": group, "topic": topic}, together(ones)) for (group, topic), ones in sorted(lags.items())]
+def by_group(lags: Mapping[tuple[str, str], int]) -> Samples:
+    """Label the lags of groups in topics."""
+    return [({"group": group, "topic": topic}, lag) for (group, topic), lag in sorted(lags.items())]
 
 
 def offline(reading: Reading) -> int:
