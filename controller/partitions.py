@@ -28,7 +28,7 @@ from anabranch.controller.state import Adoption, ClusterState
 NON_EXISTENT, NEW = PartitionPhase.NON_EXISTENT, PartitionPhase.NEW
 ONLINE, OFFLINE = PartitionPhase.ONLINE, PartitionPhase.OFFLINE
 
-PARTITIONS_AT_ONCE: Final = 500
+PARTITIONS_AT_ONCE: Final = 250
 """Partitions of one topic that are created or resized at once. The next ones follow when their leaders have answered
 about most of these, so other requests to a broker need not wait for a whole large topic."""
 
