@@ -99,9 +99,10 @@ def create(state: ClusterState, partitions: Iterable[TopicPartition], label: str
     Large topics are created in parts, as their leaders answer.
     """
     writes = []
+    live = state.live
     left: dict[str, int] = {}
     for partition in partitions:
-        elected = elections.first_leader(state.assignment(partition), state.live)
+        elected = elections.first_leader(state.assignment(partition), live)
         if elected is None or partition in state.partitions:
             continue
         if left.setdefault(partition.topic, room(state, partition.topic)) == 0:
@@ -133,6 +134,7 @@ def elect_offline(state: ClusterState) -> list[Effect]:
     """Elect leaders for offline partitions, and first leaders for new ones."""
     writes: list[PartitionWrite] = []
     new: list[TopicPartition] = []
+    live = state.live
     for partition in state.leaderless:
         if state.phase(partition) is NEW:
             if not belongs_to_plan(state, partition):
@@ -142,7 +144,7 @@ def elect_offline(state: ClusterState) -> list[Effect]:
             elected = elections.elect_offline_leader(
                 state.assignment(partition),
                 committed.state.isr,
-                state.live,
+                live,
                 unclean=unclean_allowed(state, partition.topic),
             )
             if elected is not None:

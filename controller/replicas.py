@@ -38,9 +38,9 @@ LEGAL: Final[Mapping[ReplicaPhase, frozenset[ReplicaPhase]]] = {
 
 def move(state: ClusterState, partition: TopicPartition, replica: int, to: ReplicaPhase) -> None:
     """Change a replica's phase; a transition outside the table is a bug."""
-    before = state.replica_phase(partition, replica)
-    assert to in LEGAL[before], f"{partition} on {replica}: {before.name} -> {to.name} is not a transition"
     known = state.replica_phases.setdefault(partition, {})
+    before = known.get(replica, NON_EXISTENT)
+    assert to in LEGAL[before], f"{partition} on {replica}: {before.name} -> {to.name} is not a transition"
     known[replica] = to
     if to is NON_EXISTENT:
         del known[replica]
