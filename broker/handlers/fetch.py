@@ -10,6 +10,7 @@ own rack (KIP-392). Versions 0 to 18; `old_fetch` converts responses for version
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Final
 
@@ -40,29 +41,41 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
         reading.may_read, reading.acl_changes = partial(may_read, ctx, reading.follower), authorizer.changes
     memory = ctx.services.response_memory
     reading.room_bytes = memory.share_bytes
-    responses = reading.read(report=True)
+    is_long = reading.is_long
+    responses = await read_in_steps(reading, report=True) if is_long else reading.read(report=True)
     if not reading.enough and request.max_wait_ms > 0:
         replicas = ctx.services.replicas
         responses.clear()  # a long wait must not hold records that are read again after it
-        await replicas.rooms.wait(
-            replicas.fetches, reading.watched, request.max_wait_ms, reading.ready, reading.start_waiting
-        )
+        if not (is_long and reading.has_changed()):
+            await replicas.rooms.wait(
+                replicas.fetches, reading.watched, request.max_wait_ms, reading.ready, reading.start_waiting
+            )
         if memory.full:
             await memory.wait_for_room(follower=reading.follower >= 0)
         reading.room_bytes = memory.share_bytes
-        responses = reading.read(report=False)
+        responses = await read_in_steps(reading, report=False) if is_long else reading.read(report=False)
     try:
         session_id = reading.finish()
     except KafkaError as error:
         return FetchResponse(error_code=error.code, session_id=request.session_id, responses=[])
     if request.session_epoch == 0:
         session_id = open_session(ctx, request, responses, is_follower=reading.follower >= 0)
+        if is_long:
+            await asyncio.sleep(0)  # before the response is encoded
     if ctx.version < FIRST_VERSION_WITH_ZSTD:
         await downgrade(ctx, request, responses)
     if reading.refuses:
         responses = refused_last(responses)
     endpoints = reading.hints.endpoints(ctx.peer.listener)
     return new_response(session_id=session_id, responses=responses, node_endpoints=endpoints)
+
+
+async def read_in_steps(reading: FetchReader, *, report: bool) -> list[FetchableTopicResponse]:
+    """Read the partitions of a long request; other requests run between the steps."""
+    responses: list[FetchableTopicResponse] = []
+    for _ in reading.steps(responses, report=report):
+        await asyncio.sleep(0)
+    return responses
 
 
 def may_read(ctx: RequestContext, follower: int, topic: str) -> bool:

@@ -1,9 +1,10 @@
 """Reads the partitions of one Fetch request, without waiting.
 
-The handler creates a `FetchReader` for a request, and may wait between two calls of `read`. The reader decides how far
-the client may read (a follower to the log end, a consumer to the high watermark or the last stable offset), which
-offsets and leader epochs are refused, how many bytes each partition gets, and what a follower's fetch reports: that it
-has everything below its fetch offset.
+The handler creates a `FetchReader` for a request, and may wait between two calls of `read`. It reads a long request in
+`steps`, between which other requests run; so it asks `has_changed` before it waits. The reader decides how far the
+client may read (a follower to the log end, a consumer to the high watermark or the last stable offset), which offsets
+and leader epochs are refused, how many bytes each partition gets, and what a follower's fetch reports: that it has
+everything below its fetch offset.
 
 A follower or consumer whose last epoch is not in the leader's history gets the diverging epoch instead of records
 (KIP-595). Stored bytes are sent unchanged. `SessionFetchReader` adds incremental requests (KIP-227). Sources: Kafka's
@@ -12,7 +13,7 @@ A follower or consumer whose last epoch is not in the leader's history gets the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.quotas.response_memory import UNBOUNDED_BYTES
@@ -28,6 +29,7 @@ from anabranch.protocol.apis.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
+    FetchTopic,
     PartitionData,
     SnapshotId,
 )
@@ -46,6 +48,8 @@ FIRST_VERSION_ON_FOLLOWERS: Final = 11
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 FIRST_VERSION_WITH_LEADER_HINTS: Final = 16
+PARTITIONS_PER_STEP: Final = 250
+"""The most partitions that are read without a yield to the event loop: one to three milliseconds."""
 UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 NO_EPOCH: Final = EpochEndOffset()
 NO_LEADER: Final = LeaderIdAndEpoch()
@@ -103,13 +107,44 @@ class FetchReader:
         self._begin(enough=not request.topics)
         answer = []
         for topic in request.topics:
-            by_id = self.version >= FIRST_VERSION_WITH_TOPIC_IDS
-            name = self.replicas.name_of(topic.topic_id) if by_id else topic.topic
+            name = self._name_of(topic)
             rows = [self._answer(name, requested, report) for requested in topic.partitions]
             answer.append(new_topic_response(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
         if self.counted >= self.min_bytes:
             self.enough = True
         return answer
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there are so many partitions that they have to be read in `steps`."""
+        left = PARTITIONS_PER_STEP
+        for topic in self.request.topics:
+            left -= len(topic.partitions)
+        return left < 0
+
+    def steps(self, answer: list[FetchableTopicResponse], *, report: bool) -> Iterator[None]:
+        """Read every partition as `read` does, into `answer`; other requests may run after each step."""
+        self._begin(enough=False)
+        left = PARTITIONS_PER_STEP
+        for topic in self.request.topics:
+            name = self._name_of(topic)
+            rows: list[PartitionData] = []
+            answer.append(new_topic_response(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
+            for requested in topic.partitions:
+                if not left:
+                    yield
+                    left, name = PARTITIONS_PER_STEP, self._name_of(topic)
+                left -= 1
+                rows.append(self._answer(name, requested, report))
+        if self.counted >= self.min_bytes:
+            self.enough = True
+
+    def has_changed(self) -> bool:
+        """Return whether a partition has changed since its step, so that the request must not wait."""
+        return any(map(self.ready, self.watched))
+
+    def _name_of(self, topic: FetchTopic) -> str | None:
+        return self.replicas.name_of(topic.topic_id) if self.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
 
     def _begin(self, *, enough: bool) -> None:
         self.size, self.counted, self.enough = 0, 0, enough

@@ -4,14 +4,15 @@ A session may hold thousands of partitions. Few of them change between two reque
 the last read for the same request is idle (`fetch_sessions`): it costs nothing and gets no row. A follower's request
 still counts for all its idle partitions: the follower has their whole logs, so it stays in the ISR when records arrive.
 
-A waiting request is notified of idle partitions that change, and watches those, too.
+A request that waits, or reads in steps, is notified of idle partitions that change, and watches those, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from anabranch.broker.replication.fetch_reader import FetchReader
+from anabranch.broker.replication.fetch_reader import PARTITIONS_PER_STEP, FetchReader
 from anabranch.broker.replication.fetch_sessions import NO_EPOCH as NO_SESSION_EPOCH
 from anabranch.protocol.apis.fetch import FetchableTopicResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -49,11 +50,45 @@ class SessionFetchReader(FetchReader):
 
     def read(self, *, report: bool) -> list[FetchableTopicResponse]:
         """Read the partitions that may have changed, in the session's order."""
-        session = self.session
-        if session.epoch != self.epoch:
-            return []  # overtaken: a later request's response has the data
+        if self._is_overtaken():
+            return []
+        self._begin_entries(report)
+        for entry in self.session.partitions_in_order():
+            self._read_entry(entry, report)
+        if self.counted >= self.min_bytes:
+            self.enough = True
+        return self._by_topic()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether so many partitions may have changed that they have to be read in `steps`."""
+        return len(self.session.partitions) > PARTITIONS_PER_STEP
+
+    def steps(self, answer: list[FetchableTopicResponse], *, report: bool) -> Iterator[None]:
+        """Read like `read`; partitions that become idle are listened to from their step on."""
+        if self._is_overtaken():
+            return
+        self._begin_entries(report)
+        self.session.waiting = self
+        for number, entry in enumerate(self.session.partitions_in_order()):
+            if number and number % PARTITIONS_PER_STEP == 0:
+                yield
+                if self._is_overtaken():
+                    self.enough = True
+                    return
+            self._read_entry(entry, report)
+        if self.counted >= self.min_bytes:
+            self.enough = True
+        answer += self._by_topic()
+
+    def _is_overtaken(self) -> bool:
+        """Return whether a later request's response has the data."""
+        return self.session.epoch != self.epoch
+
+    def _begin_entries(self, report: bool) -> None:
         self._begin(enough=False)
         self.changed_rows.clear()
+        session = self.session
         if report:
             # The preferred replica also depends on the metadata.
             brokers = self.metadata.image.brokers if self.rack else None
@@ -69,17 +104,15 @@ class SessionFetchReader(FetchReader):
                 )
             )
             session.presence.seen_ms = self.replicas.now_ms()
-        for entry in session.partitions_in_order():
-            name, index = entry.key
-            topic = self.replicas.name_of(name) if isinstance(name, bytes) else name
-            row = self._answer(topic, entry.requested, report)
-            if entry.has_changed(row):
-                self.changed_rows.append((entry, row))
-            else:
-                self._settle(entry, topic, index)
-        if self.counted >= self.min_bytes:
-            self.enough = True
-        return self._by_topic()
+
+    def _read_entry(self, entry: SessionPartition, report: bool) -> None:
+        name, index = entry.key
+        topic = self.replicas.name_of(name) if isinstance(name, bytes) else name
+        row = self._answer(topic, entry.requested, report)
+        if entry.has_changed(row):
+            self.changed_rows.append((entry, row))
+        else:
+            self._settle(entry, topic, index, row)
 
     def finish(self) -> int:
         """Record that the response is sent, unless the session continued without this request. Raises KafkaError."""
@@ -93,7 +126,7 @@ class SessionFetchReader(FetchReader):
         for entry, row in self.changed_rows:
             if not (row.error_code or row.records or row.diverging_epoch.epoch >= 0 or row.preferred_read_replica >= 0):
                 name, index = entry.key
-                self._settle(entry, self.replicas.name_of(name) if isinstance(name, bytes) else name, index)
+                self._settle(entry, self.replicas.name_of(name) if isinstance(name, bytes) else name, index, row)
         return session.id
 
     def start_waiting(self, parked: DelayedOperation[Partition]) -> None:
@@ -104,19 +137,21 @@ class SessionFetchReader(FetchReader):
 
     def on_change(self, entry: SessionPartition, partition: Partition) -> None:
         """Watch an idle partition that has changed."""
-        assert self.parked is not None
         self.watched[partition] = (entry.requested, entry.leader_epoch)
-        self.replicas.fetches.watch(self.parked, partition)
+        if self.parked is not None:
+            self.replicas.fetches.watch(self.parked, partition)
 
     def release(self) -> None:
         """Finish the wait: the session has continued with another request, or has ended."""
-        assert self.parked is not None
-        self.replicas.fetches.finish(self.parked)
+        if self.parked is not None:
+            self.replicas.fetches.finish(self.parked)
 
-    def _settle(self, entry: SessionPartition, topic: str | None, index: int) -> None:
-        """Mark a partition idle if another read would find nothing until it changes."""
+    def _settle(self, entry: SessionPartition, topic: str | None, index: int, row: PartitionData) -> None:
+        """Mark a partition idle if another read would find nothing until it changes, and nothing else than `row`."""
         partition = None if topic is None else self.replicas.replica(topic, index)
         if partition is None or entry.requested.fetch_offset < self._limit(partition):
+            return
+        if row.high_watermark != partition.high_watermark or row.log_start_offset != partition.log.log_start_offset:
             return
         follower = None
         if self.follower >= 0:

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.authorization.peer import UNKNOWN_PEER
+from anabranch.broker.dispatch.request_context import RequestContext
+from anabranch.broker.handlers.fetch import fetch
+from anabranch.broker.replication.fetch_reader import PARTITIONS_PER_STEP
 from anabranch.broker.replication.replica_selector import RACK_AWARE
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.protocol.apis.fetch import (
@@ -253,3 +257,20 @@ async def test_rows_that_a_quota_removes_from_a_response_are_in_the_next_one() -
         assert sessions.take_back(moved, response) == n
         assert rows_of(await cluster.call(cluster[1], in_session(n, 2))) == {"t": (0, 1, [])}
         assert rows_of(await cluster.call(cluster[1], in_session(n, 3))) == {}
+
+
+@pytest.mark.parametrize(("partitions", "steps"), [(PARTITIONS_PER_STEP, 1), (4 * PARTITIONS_PER_STEP, 4)])
+async def test_fetch_of_many_partitions_yields_between_its_steps(partitions: int, steps: int) -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        request = fetch_request(0)
+        request.topics[0].partitions *= partitions
+        handling = fetch(RequestContext(cluster[1].services, 17, "", UNKNOWN_PEER), request)
+        yields = 0
+        with pytest.raises(StopIteration) as done:
+            while True:
+                assert handling.send(None) is None
+                yields += 1
+        assert yields == steps - 1
+        response: FetchResponse = done.value.value
+        assert len(response.responses[0].partitions) == partitions

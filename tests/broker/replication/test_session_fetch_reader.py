@@ -15,7 +15,7 @@ from anabranch.broker.replication.fetch_sessions import FetchSession, SessionPar
 from anabranch.broker.replication.replica_selector import RACK_AWARE
 from anabranch.broker.storage.producer_state import ProducerStates
 from anabranch.protocol.acls import Acl, Operation, Permission, ResourcePattern, ResourceType
-from anabranch.protocol.apis.fetch import FetchResponse, ForgottenTopic, ReplicaState
+from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse, ForgottenTopic, ReplicaState
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
     ReplicaCluster,
@@ -89,6 +89,10 @@ def rows_of(response: FetchResponse) -> Rows:
         for topic in response.responses
         for row in topic.partitions
     }
+
+
+def log_starts(response: FetchResponse) -> list[int]:
+    return [row.log_start_offset for topic in response.responses for row in topic.partitions]
 
 
 def listening(cluster: ReplicaCluster, topic: str) -> int:
@@ -466,3 +470,79 @@ async def test_revoked_right_is_returned_for_an_idle_partition() -> None:
         assert await asker.ask() == {"t": (0, 0, [])}
         assert await asker.ask() == {}
         assert not asker.awake
+
+
+# -- requests with so many partitions that they are read in steps -----------------------------------------------------
+
+
+@pytest.fixture
+def after_first_step(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """Reads take a step for each partition, and run these actions between the first two."""
+    actions: list[Callable[[], object]] = []
+    answer = FetchReader._answer
+
+    def answering(self: FetchReader, *more: Any) -> Any:
+        while actions:
+            asyncio.get_running_loop().call_soon(actions.pop())
+        return answer(self, *more)
+
+    for module in ("fetch_reader", "session_fetch_reader"):
+        monkeypatch.setattr(f"anabranch.broker.replication.{module}.PARTITIONS_PER_STEP", 1)
+    monkeypatch.setattr(FetchReader, "_answer", answering)
+    return actions
+
+
+def append_now(cluster: ReplicaCluster, topic: str) -> None:
+    replicas = cluster[1].replicas
+    replicas.append_local(replicas.partition(topic, 0), batch("b"), acks=1, generation=None)
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+async def test_long_fetch_does_not_wait_for_a_change_between_its_steps(
+    incremental: bool, after_first_step: list[Callable[[], object]]
+) -> None:
+    async with at_rest() as (cluster, asker), asyncio.timeout(20):
+        after_first_step.append(lambda: append_now(cluster, "t"))
+        asking = asker if incremental else Asker(cluster)
+        asking.more["max_wait_ms"] = LONG_MS
+        fetched = await asking.ask(t=1, u=1)
+        if not incremental:
+            assert fetched.pop("u") == (0, 1, [])
+        assert fetched == {"t": (0, 2, ["b"])}
+        assert not after_first_step
+
+
+async def test_long_fetch_reads_a_partition_that_was_deleted_and_created_again_between_its_steps(
+    after_first_step: list[Callable[[], object]],
+) -> None:
+    async with at_rest() as (cluster, _):
+        replicas = cluster[1].replicas
+        after_first_step.append(lambda: setattr(replicas, "name_of", lambda topic_id: None))
+        fetched = await Asker(cluster).ask(t=1, u=1)
+        del replicas.name_of
+        assert fetched == {"t": (0, 1, []), "u": (ErrorCode.UNKNOWN_TOPIC_ID, -1, [])}
+
+
+async def test_row_that_is_outdated_when_a_long_response_is_sent_is_in_the_next_one(
+    after_first_step: list[Callable[[], object]],
+) -> None:
+    async with at_rest() as (cluster, asker):
+        await cluster.produce(1, batch("b"), topic="t")
+        await asker.ask(t=2, u=1)
+        log = cluster.partition(1, "t").log
+        log.increment_log_start_offset(1)
+        after_first_step.append(lambda: log.increment_log_start_offset(2))
+        assert log_starts(await asker.answer(t=2, u=1)) == [1]
+        assert log_starts(await asker.answer()) == [2]
+        assert await asker.ask() == {}
+
+
+async def test_request_that_overtakes_a_long_fetch_ends_it(after_first_step: list[Callable[[], object]]) -> None:
+    async with at_rest() as (cluster, asker), asyncio.timeout(20):
+        asker.more["max_wait_ms"] = LONG_MS
+        later = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=asker.id, session_epoch=asker.epoch + 1, topics=[])
+        sessions = cluster[1].services.fetch_sessions
+        after_first_step.append(lambda: sessions.admit(later, by_id=True, now_ms=0))
+        overtaken = await asker.answer(t=1, u=1)
+        assert (overtaken.error_code, overtaken.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
+        assert len(cluster[1].replicas.fetches) == 0
