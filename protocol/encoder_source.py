@@ -15,7 +15,7 @@ from typing import Any, Final
 from anabranch.protocol.decoder_source import FEW, LINE_WIDTH, has_records
 from anabranch.protocol.emitter import Emitter, singular
 from anabranch.protocol.varint import SMALL_UVARINTS, encode_uvarint
-from anabranch.protocol.wire import Kind, WireField, fields_of
+from anabranch.protocol.wire import EncodedElements, Kind, WireField, fields_of
 
 COPIED_RECORDS_BYTES: Final = 2048
 """Up to this size a copy is cheaper than a chunk of its own."""
@@ -177,6 +177,17 @@ class _Encoder:
             many = f"pack(f'>{{len({values})}}{form}', *{values})"
             self.out.line(f"{self.add}({few}[len({values})](*{values}) if len({values}) < {FEW} else {many})")
             return
+        if hasattr(field.struct, "flexible_from"):
+            version = self.out.bind("VERSION", self.version)
+            with self.out.block(f"if {values}.__class__ is EncodedElements and {values}.version == {version}:"):
+                self.out.line(f"{self.add}({values}.encoded)")
+            with self.out.block("else:"):
+                self.each(field, values)
+        else:
+            self.each(field, values)
+
+    def each(self, field: WireField, values: str) -> None:
+        """Write a loop over the elements of an array."""
         element = self.out.fresh(singular(field.name))
         with self.out.block(f"for {element} in {values}:"):
             if field.struct is not None:
@@ -251,6 +262,7 @@ _HELPERS: Final[dict[str, Any]] = {
     "chunks": None,
     "count": None,
     "data": None,
+    "EncodedElements": EncodedElements,
     "join": b"".join,
     "message": None,
     "pack": struct.pack,

@@ -22,7 +22,7 @@ import enum
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final, TypeVar
 
 from anabranch.protocol.values import value, with_slots
@@ -77,6 +77,21 @@ Records = Annotated[bytes | bytearray | memoryview, Kind.RECORDS]
 ZERO_UUID: Final = bytes(16)
 
 Declared = TypeVar("Declared")
+
+
+class EncodedElements(list[Any]):
+    """The structs of an array together with their bytes at one version, for responses that repeat.
+
+    The encoder uses the bytes, so nobody may change an element. A changed copy of the list has none. The class of the
+    structs declares with `flexible_from` that it is also encoded on its own.
+    """
+
+    __slots__ = ("encoded", "version")
+
+    def __init__(self, elements: Iterable[Any], version: int, encoded: bytes) -> None:
+        super().__init__(elements)
+        self.version = version
+        self.encoded = encoded
 
 
 @typing.dataclass_transform(kw_only_default=True)

@@ -80,6 +80,8 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # a repeated topic gets one row
     if request.include_topic_authorized_operations:
         topics = [with_operations(ctx, row) for row in topics]
+    else:
+        topics = services.metadata_rows.encoded(topics, ctx.peer.listener, ctx.version, generation_aware=aware)
     return new_response(
         throttle_time_ms=throttle_time_ms,
         brokers=services.metadata_rows.broker_rows(image, ctx.peer.listener),

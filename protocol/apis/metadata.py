@@ -17,6 +17,8 @@ v13  an error for the whole answer: begin again from the bootstrap servers  KIP-
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
 from anabranch.protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Text, Uuid, always, message, since, tagged
 
@@ -63,6 +65,8 @@ class MetadataResponsePartition:
 
 @message
 class MetadataResponseTopic:
+    flexible_from: ClassVar[int] = 9
+    """A node encodes a topic's row once for many responses: see `EncodedElements`."""
     error_code: Int16
     name: Text | None = always(nullable_since=12)
     topic_id: Uuid = since(10, absent=ZERO_UUID)

@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 from anabranch.protocol import codec, compiler, layout
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import api_of
-from anabranch.protocol.wire import ZERO_UUID, Kind, fields_of
+from anabranch.protocol.wire import ZERO_UUID, EncodedElements, Kind, fields_of
 from tests.cases import examples, for_each
 from tests.protocol.messages import MESSAGES, VERSIONS, as_received, as_sent, layout_versions, values_of
 
@@ -223,3 +228,14 @@ def test_null_topics_before_they_are_nullable_are_a_type_error() -> None:
 def test_large_compact_text_is_refused_as_in_kafka() -> None:
     with pytest.raises(DecodeError, match="text of 32768 bytes"):
         codec.decode(DescribeGroupsRequest, 5, b"\x02\x81\x80\x02" + b"a" * 32768 + b"\x00\x00")
+
+
+def test_encoded_elements_take_the_place_of_elements_at_their_version_only() -> None:
+    row = MetadataResponseTopic(error_code=0, name="t", partitions=[])
+    encoded = EncodedElements([row], 12, codec.encode(dataclasses.replace(row, name="u"), 12))
+    response = MetadataResponse(brokers=[], topics=encoded)
+    for version, expected in ((11, "t"), (12, "u"), (13, "t")):
+        received, _ = codec.decode(MetadataResponse, version, codec.encode(response, version))
+        assert [one.name for one in received.topics] == [expected]
+    with_other_rows = dataclasses.replace(response, topics=[*encoded, row])
+    assert codec.encode(with_other_rows, 12) == layout.encode(with_other_rows, 12)

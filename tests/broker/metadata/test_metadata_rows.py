@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.broker.handlers.metadata import metadata
+import pytest
+
+from anabranch.broker.handlers.metadata import hidden_row, metadata
 from anabranch.broker.metadata.metadata_rows import GONE_MAX, MetadataRows
-from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol import codec, layout
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.wire import ZERO_UUID, EncodedElements
 from tests.broker.serving import lone_services
 from tests.broker.test_metadata_handlers import IMAGE, SETTINGS, TOPICS, context
 
@@ -64,7 +68,42 @@ def test_number_of_cached_rows_of_deleted_topics_is_bounded() -> None:
     image = replace(IMAGE, topics={})
     for number in range(3 * GONE_MAX):
         rows.row(image, replace(TOPICS["t"], name=f"t-{number}"), PLAIN, 12, generation_aware=True)
-    assert max(len(kept) for kept in rows._rows.values()) <= GONE_MAX + 1
+    assert max(len(kept) for kept in rows._topics.values()) <= GONE_MAX + 1
+
+
+@pytest.mark.parametrize("aware", [False, True])
+@pytest.mark.parametrize("version", range(14))
+async def test_response_from_cached_bytes_equals_the_one_from_its_rows(version: int, aware: bool) -> None:
+    services = await lone_services(SETTINGS)
+    services.metadata.image = IMAGE
+    names: list[str | None] = ["t", "missing", "u", "t"]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], generation_aware=aware)
+    for image in (IMAGE, IMAGE, replace(IMAGE, topics={**TOPICS, "t": replace(TOPICS["t"], partitions={})})):
+        services.metadata.image = image
+        response = await metadata(context(services, version), request)
+        assert type(response.topics) is EncodedElements
+        assert response.topics[0].partitions == [] or image is IMAGE
+        plain = replace(response, topics=list(response.topics))
+        assert codec.encode(response, version) == codec.encode(plain, version) == layout.encode(plain, version)
+
+
+def test_row_that_is_no_longer_cached_is_sent_as_it_is() -> None:
+    rows = MetadataRows()
+    before = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
+    after = rows.row(IMAGE, replace(TOPICS["t"], generation=9), PLAIN, 12, generation_aware=True)
+    for row in (before, hidden_row("t", ZERO_UUID), after):
+        encoded = rows.encoded([row], PLAIN, 12, generation_aware=True).encoded
+        assert encoded == codec.encode(row, 12)
+
+
+async def test_rows_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    services = await lone_services(SETTINGS)
+    services.metadata.image = IMAGE
+    first = await metadata(context(services, 12), MetadataRequest(topics=None))
+    with monkeypatch.context() as patched:
+        patched.setattr(codec, "encode", None)
+        again = await metadata(context(services, 12), MetadataRequest(topics=None))
+    assert codec.encode(again, 12) == codec.encode(first, 12)
 
 
 async def test_authorized_operations_of_a_client_are_not_cached_for_another() -> None:
