@@ -313,6 +313,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._writable = None
             if not requests.answer_received():
                 return
+            if not requests.pipeline:
+                await asyncio.sleep(0)  # more requests than one step processes
 
     def _process(self, process: Callable[[], bool]) -> None:
         """Do what is possible while the task waits for bytes; wake the task for the rest.

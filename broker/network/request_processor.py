@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from anabranch.protocol.varint import Buffer
 
 PRODUCE_KEY: Final = 0
+REQUESTS_PER_STEP: Final = 64
+"""The most requests of one connection that are processed without a yield to the event loop: one to four ms."""
 NO_REQUEST: Final = -1
 
 
@@ -114,9 +116,13 @@ class RequestProcessor:
     # --- processing
 
     def answer_received(self) -> bool:
-        """Process whole requests up to one that waits; return whether there is anything to wait for besides bytes."""
+        """Process whole requests up to one that waits; return whether there is anything to wait for besides bytes.
+
+        Other connections run after `REQUESTS_PER_STEP` of them: a client may send thousands at once.
+        """
         core, writer, dispatcher = self.core, self._writer, self._server.dispatcher
         throttling = dispatcher.throttling
+        left = REQUESTS_PER_STEP
         try:
             while not self.is_draining and (request := core.next_request()) is not None:
                 if self.is_lost and request.api.key != PRODUCE_KEY:
@@ -138,7 +144,8 @@ class RequestProcessor:
                 self._answer(response)
                 if writer.size_bytes > BATCHED_RESPONSE_BYTES_MAX:
                     writer.send()
-                if self.mute_ms or writer.is_paused:
+                left -= 1
+                if self.mute_ms or writer.is_paused or not left:
                     return True
             return False
         finally:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import Counter
 from typing import Any
 
 from anabranch.broker.authorization.peer import Peer as BrokersPeer
 from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.broker.dispatch.request_context import CloseConnection, RequestContext
 from anabranch.broker.network.request_pipeline import PIPELINED_PRODUCES_MAX
+from anabranch.broker.network.request_processor import REQUESTS_PER_STEP
 from anabranch.broker.network.response_override import ConnectionHandle, ResponseOverride
 from anabranch.broker.quotas.client_quotas import FETCH, ClientQuotas
 from anabranch.broker.quotas.throttling import Throttling
@@ -207,6 +209,29 @@ async def test_drained_connection_closes_after_its_pending_responses() -> None:
         await producing.answered(one, 1)
         await task
         assert await one.closed() and producing.started == [1]
+
+
+async def test_connection_with_many_requests_yields_between_them() -> None:
+    producing, loop = Producing(), asyncio.get_running_loop()
+    numbers = range(8 * REQUESTS_PER_STEP)
+    producing.at_once.update(numbers)
+    turn, turns = 0, Counter[int]()
+
+    def count_turn() -> None:
+        nonlocal turn
+        turn += 1
+        if turns.total() < len(numbers):
+            loop.call_soon(count_turn)
+
+    async def produce(ctx: RequestContext, request: Any) -> ProduceResponse:
+        turns[turn] += 1
+        return await producing(ctx, request)
+
+    async with serving({"Produce": produce}) as server, peer(server.port) as one:
+        loop.call_soon(count_turn)
+        producing.send(one, *numbers)
+        await producing.answered(one, *numbers)
+    assert max(turns.values()) == REQUESTS_PER_STEP
 
 
 async def test_no_request_starts_after_a_throttled_response() -> None:
