@@ -316,14 +316,28 @@ def _bad_tag_size(tag: int, over: int) -> DecodeError:
 
 
 def next_tag(buf: bytes, pos: int, previous: int) -> tuple[int, int, int]:
-    """Read the head of one tagged field: return its tag, the start of its value and its required end."""
-    tag, pos = decode_uvarint(buf, pos)
+    """Read the head of one tagged field: return its tag, the start of its value and its required end.
+
+    Nearly all tags have one or two bytes, and nearly all lengths one.
+    """
+    tag = buf[pos]
+    if tag < 128:
+        pos += 1
+    elif (second := buf[pos + 1]) < 128:
+        tag, pos = tag & 127 | second << 7, pos + 2
+    else:
+        tag, pos = decode_uvarint(buf, pos)
     if tag <= previous:
         raise DecodeError(f"tag {tag} after tag {previous}")
-    length, pos = decode_uvarint(buf, pos)
-    if length > len(buf) - pos:
+    length = buf[pos]
+    if length < 128:
+        pos += 1
+    else:
+        length, pos = decode_uvarint(buf, pos)
+    end = pos + length
+    if end > len(buf):
         raise DecodeError(f"tag {tag} of {length} bytes with {len(buf) - pos} bytes left")
-    return tag, pos, pos + length
+    return tag, pos, end
 
 
 def skip_tags(buf: bytes, pos: int, entries: int = ENDLESS) -> tuple[int, int]:
