@@ -1,5 +1,7 @@
 """Looks up offsets at leaders, by timestamp or at the log's ends, and applies the reset policy.
 
+Each leader gets one request for all of its partitions. A retry repeats only the queries without an answer.
+
 The policy decides where to start in a partition without a valid committed offset.
 
 `auto.offset.reset` has one exception (rule R20): a group that has been reading the topic reads a partition that a
@@ -10,7 +12,6 @@ discovery would otherwise be lost.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -42,6 +43,9 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int
 
 
+FoundOffsets = dict[TopicPartition, OffsetAndTimestamp]
+
+
 class OffsetResets:
     """The reset policy of one consumer. `clock_ms` is its clock, for a policy by duration (KIP-1106)."""
 
@@ -62,15 +66,24 @@ class OffsetResets:
         self._clock_ms = clock_ms
 
     async def find(
+        self, network: Network, partitions: Sequence[TopicPartition], resumed: Collection[str]
+    ) -> dict[TopicPartition, int]:
+        """Return what `find_available` finds, or raise its error."""
+        starts, error = await self.find_available(network, partitions, resumed)
+        if error is not None:
+            raise error
+        return starts
+
+    async def find_available(
         self,
         network: Network,
         partitions: Sequence[TopicPartition],
         resumed: Collection[str],
         *,
         timeout_ms: float | None = None,
-    ) -> dict[TopicPartition, int]:
-        """Return the starting offset of each partition whose leader answers. `resumed`: topics with offsets of the
-        group.
+    ) -> tuple[dict[TopicPartition, int], Exception | None]:
+        """Return the starting offset of each partition whose leader answers, and the error of another one. `resumed`:
+        topics with offsets of the group.
 
         A partition without a leader, or removed since, is left out: it must not delay the others. Failed attempts are
         repeated for up to `timeout_ms`, by default for the client's request timeout.
@@ -78,14 +91,35 @@ class OffsetResets:
         led = [partition for partition in partitions if network.metadata.leader(*partition) != NO_LEADER]
         if len(led) < len(partitions):
             network.request_refresh()
-        queries = [(partition, self._timestamp(network, partition, resumed)) for partition in led]
-        answers = await asyncio.gather(
-            *(
-                network.retry(functools.partial(self._ask, network, partition, at), timeout_ms=timeout_ms)
-                for partition, at in queries
-            )
-        )
-        return {partition: one.offset for partition, one in zip(led, answers, strict=True) if one is not None}
+        timestamps = {partition: self._timestamp(network, partition, resumed) for partition in led}
+        found: FoundOffsets = {}
+
+        async def ask() -> None:
+            await self._ask_present_leaders(network, timestamps, found)
+            late = [partition for partition, one in found.items() if one.offset < 0]
+            if late:  # all records are older than the policy's duration
+                for partition in late:
+                    del found[partition]
+                    timestamps[partition] = LATEST
+                await self._ask_present_leaders(network, timestamps, found)
+
+        failure: Exception | None = None
+        try:
+            await network.retry(ask, timeout_ms=timeout_ms)
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            failure = error
+        return {one: found[one].offset for one in led if one in found and found[one].offset >= 0}, failure
+
+    async def _ask_present_leaders(
+        self, network: Network, timestamps: Mapping[TopicPartition, int], found: FoundOffsets
+    ) -> None:
+        """Send the queries without an answer, but not those of partitions that have lost their leader."""
+        leaders = {
+            partition: leader
+            for partition in timestamps
+            if partition not in found and (leader := network.metadata.leader(*partition)) != NO_LEADER
+        }
+        await _ask_leaders(network, leaders, timestamps, self._isolation_level, found)
 
     def _timestamp(self, network: Network, partition: TopicPartition, resumed: Collection[str]) -> int:
         topic = network.metadata.topics.get(partition.topic)
@@ -101,16 +135,6 @@ class OffsetResets:
             return max(self._clock_ms() - self._age_ms, 0)
         return _POLICIES[self._policy]
 
-    async def _ask(self, network: Network, partition: TopicPartition, at: int) -> OffsetAndTimestamp | None:
-        """Send one query; return None without a leader: the partition may have been removed meanwhile."""
-        leader = network.metadata.leader(*partition)
-        if leader == NO_LEADER:
-            return None
-        found = await _ask(network, leader, partition, at, self._isolation_level)
-        if found.offset < 0:  # all records are older than the policy's duration
-            found = await _ask(network, leader, partition, LATEST, self._isolation_level)
-        return found
-
 
 async def find_offsets(
     network: Network, timestamps: Mapping[TopicPartition, int], isolation_level: int
@@ -120,32 +144,67 @@ async def find_offsets(
     Waits for leaders as long as for a response, then raises TimeoutError. Raises KafkaError if a topic is refused, or a
     partition removed.
     """
+    found: FoundOffsets = {}
 
-    async def ask(partition: TopicPartition, at: int) -> OffsetAndTimestamp:
-        return await _ask(network, await network.leader_of(partition), partition, at, isolation_level)
+    async def ask() -> None:
+        left = [partition for partition in timestamps if partition not in found]
+        leaders = await asyncio.gather(*map(network.leader_of, left))
+        await _ask_leaders(network, dict(zip(left, leaders, strict=True)), timestamps, isolation_level, found)
 
-    answers = await asyncio.gather(*(network.retry(functools.partial(ask, *one)) for one in timestamps.items()))
-    found = dict(zip(timestamps, answers, strict=True))
-    return {partition: one if one.offset >= 0 else None for partition, one in found.items()}
+    await network.retry(ask)
+    return {partition: found[partition] if found[partition].offset >= 0 else None for partition in timestamps}
+
+
+async def _ask_leaders(
+    network: Network,
+    leaders: Mapping[TopicPartition, int],
+    timestamps: Mapping[TopicPartition, int],
+    isolation_level: int,
+    found: FoundOffsets,
+) -> None:
+    """Send one request to each leader of these partitions, and add the answers to `found`.
+
+    Raises an error when all leaders have answered: one that a retry cannot mend, if there is any.
+    """
+    by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+    for (topic, index), leader in leaders.items():
+        known = network.metadata.partition(topic, index)
+        epoch = known.leader_epoch if known is not None else -1
+        question = ListOffsetsPartition(
+            partition_index=index, current_leader_epoch=epoch, timestamp=timestamps[TopicPartition(topic, index)]
+        )
+        by_leader.setdefault(leader, {}).setdefault(topic, []).append(question)
+    outcomes = await asyncio.gather(
+        *(_ask(network, leader, questions, isolation_level, found) for leader, questions in by_leader.items()),
+        return_exceptions=True,
+    )
+    errors = [one for one in outcomes if one is not None]
+    if errors:
+        raise next((one for one in errors if isinstance(one, KafkaError) and not one.code.retriable), errors[0])
 
 
 async def _ask(
-    network: Network, leader: int, partition: TopicPartition, timestamp: int, isolation_level: int
-) -> OffsetAndTimestamp:
-    known = network.metadata.partition(*partition)
-    epoch = known.leader_epoch if known is not None else -1
-    question = ListOffsetsPartition(
-        partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp
-    )
+    network: Network,
+    leader: int,
+    questions: Mapping[str, list[ListOffsetsPartition]],
+    isolation_level: int,
+    found: FoundOffsets,
+) -> None:
     # With read_committed, the latest offset is the last stable offset.
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
-        topics=[ListOffsetsTopic(name=partition.topic, partitions=[question])],
+        topics=[ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in questions.items()],
     )
     # Not queued behind a fetch that waits for records.
     response: ListOffsetsResponse = await network.call(leader, request, channel=GROUP)
-    row = response.topics[0].partitions[0]
-    if row.error_code != ErrorCode.NONE:
-        raise KafkaError(ErrorCode(row.error_code), f"offsets of {partition}")
-    return OffsetAndTimestamp(row.offset, row.timestamp)
+    errors: list[KafkaError] = []
+    for topic in response.topics:
+        for row in topic.partitions:
+            partition = TopicPartition(topic.name, row.partition_index)
+            if row.error_code == ErrorCode.NONE:
+                found[partition] = OffsetAndTimestamp(row.offset, row.timestamp)
+            else:
+                errors.append(KafkaError(ErrorCode(row.error_code), f"offsets of {partition}"))
+    if errors:
+        raise next((one for one in errors if not one.code.retriable), errors[0])

@@ -12,7 +12,6 @@ asked for is looked up again later, and partitions of other leaders are read mea
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -84,21 +83,13 @@ class StartingPositions:
         self, partitions: Sequence[TopicPartition], resumed: Collection[str]
     ) -> tuple[dict[TopicPartition, int], bool]:
         """Return the reset policy's offsets of the partitions whose leaders answer, and whether no leader failed to."""
-        answers = await asyncio.gather(
-            *(self._resets.find(self._network, [one], resumed, timeout_ms=ROUND_MS) for one in partitions),
-            return_exceptions=True,
-        )
-        found: dict[TopicPartition, int] = {}
-        complete = True
-        for partition, answer in zip(partitions, answers, strict=True):
-            if not isinstance(answer, BaseException):
-                found |= answer
-            elif _is_temporary(answer):
-                complete = False
-                log.warning("%s: no starting offset yet: %s", partition, answer)
-            else:
-                raise answer
-        return found, complete
+        found, error = await self._resets.find_available(self._network, partitions, resumed, timeout_ms=ROUND_MS)
+        if error is None:
+            return found, True
+        if not _is_temporary(error):
+            raise error
+        log.warning("no starting offset of %d partitions yet: %s", len(partitions) - len(found), error)
+        return found, False
 
     async def _read_until(self, fresh: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[str]:
         """Return the topics of `fresh` that this group, or this consumer, has been reading (R20)."""

@@ -150,8 +150,7 @@ class ChangelogReader:
         return await self._offsets(self._ends, partitions)
 
     async def _offsets(self, policy: OffsetResets, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = await asyncio.gather(*(policy.find(self._questions, [one], set()) for one in partitions))
-        return {partition: offset for one in found for partition, offset in one.items()}
+        return await policy.find(self._questions, list(partitions), set())
 
     def _assignment_is(self, start_offsets: Mapping[TopicPartition, int]) -> bool:
         return len(start_offsets) == len(self._assignment) and all(one in self._assignment for one in start_offsets)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, Consumer, Producer, TopicPartition
+from anabranch.clients.consumer import offset_lookup
 from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import KafkaError
@@ -15,6 +16,7 @@ from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic, 
 
 BOTH = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
 MINUTE_MS = 60_000
+LIST_OFFSETS = 2
 BEGAN_MS = 1_700_000_000_000
 
 
@@ -136,3 +138,45 @@ async def test_reset_by_duration_starts_at_first_record_within_duration() -> Non
 def test_unknown_reset_policy_is_refused(policy: str) -> None:
     with pytest.raises(ValueError, match=r"ISO-8601|by_duration:PT1H"):
         Consumer(TOPIC, auto_offset_reset=policy)
+
+
+async def test_each_leader_gets_one_request_for_all_of_its_partitions() -> None:
+    async with cluster_and_admin(brokers=2) as (cluster, admin), reader(cluster) as consumer:
+        await make_topic(admin, 12)
+        partitions = [TopicPartition(TOPIC, index) for index in range(12)]
+        assert await consumer.end_offsets(partitions) == dict.fromkeys(partitions, 0)
+        before = list_offsets_requests(cluster)
+        assert await consumer.beginning_offsets(partitions) == dict.fromkeys(partitions, 0)
+        assert [after - count for after, count in zip(list_offsets_requests(cluster), before, strict=True)] == [1, 1]
+        before = list_offsets_requests(cluster)
+        async with reader(cluster, auto_offset_reset="earliest") as another:
+            await another.seek_to_end()
+            assert {another.position(one) for one in partitions} == {0}
+        assert [after - count for after, count in zip(list_offsets_requests(cluster), before, strict=True)] == [2, 2]
+
+
+async def test_retry_repeats_only_queries_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    ask = offset_lookup._ask
+
+    async def asking(network: Any, leader: int, questions: Any, *more: Any) -> None:
+        asked.append([one.partition_index for of_topic in questions.values() for one in of_topic])
+        await ask(network, leader, questions, *more)
+
+    monkeypatch.setattr(offset_lookup, "_ask", asking)
+    async with cluster_and_admin(brokers=1) as (cluster, admin), reader(cluster) as consumer:
+        await make_topic(admin, 3)
+        partitions = [TopicPartition(TOPIC, index) for index in range(3)]
+        cluster.faults.add(api="ListOffsets", partition=1, error="NOT_LEADER_OR_FOLLOWER", times=1)
+        assert await consumer.end_offsets(partitions) == dict.fromkeys(partitions, 0)
+        assert asked == [[0, 1, 2], [1]]
+        asked.clear()
+        cluster.faults.add(api="ListOffsets", partition=0, error="TOPIC_AUTHORIZATION_FAILED")
+        cluster.faults.add(api="ListOffsets", partition=2, error="NOT_LEADER_OR_FOLLOWER")
+        with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await consumer.end_offsets(partitions)
+        assert asked == [[0, 1, 2]], "a retry cannot mend it"
+
+
+def list_offsets_requests(cluster: Cluster) -> list[int]:
+    return [node.server.dispatcher.requests[LIST_OFFSETS] for node in cluster.nodes.values()]

@@ -149,7 +149,7 @@ def asks_for_commits(request: Any) -> bool:
 async def test_node_that_does_not_answer_is_asked_again_while_others_are_read(
     is_lost: Callable[[Any], bool], meanwhile: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
+    async with cluster_and_admin(brokers=2) as (cluster, admin):  # each leads one partition
         await make_topic(admin, 2)
         async with (
             Producer(cluster.bootstrap_servers, audit=True) as producer,
