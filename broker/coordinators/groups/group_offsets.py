@@ -26,7 +26,7 @@ from anabranch.broker.coordinators.offsets.committed_offsets import (
     records_of,
     tombstones_of,
 )
-from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, GROUP_ERRORS, Records
+from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, CONSUMER_GROUP_ERRORS, Records
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups import streams_administration
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
@@ -150,7 +150,7 @@ class GroupOffsets:
                 choice, batch = newer, None
         if choice.offsets or choice.group:
             records = _tombstones(slot, choice) if batch is None else batch
-            first_offset = await slot.write(self._runtime.journal, records, GROUP_ERRORS)
+            first_offset = await slot.write(self._runtime.journal, records, CONSUMER_GROUP_ERRORS)
             slot.offsets.delete_all(choice.offsets, first_offset)
         return choice
 

@@ -71,7 +71,7 @@ CONSUMER_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""The errors of KIP-848 members by append error; they make the member find the coordinator and retry."""
+"""The errors of KIP-848 members and of deletions by append error; the client finds the coordinator and retries."""
 
 
 @value

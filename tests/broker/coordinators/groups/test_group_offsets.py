@@ -86,6 +86,23 @@ async def test_offsets_of_an_empty_group_are_deleted() -> None:
         await connection.close()
 
 
+@pytest.mark.parametrize("reason", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS])
+async def test_deletion_that_is_not_replicated_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, reason: ErrorCode
+) -> None:
+    """Kafka 4 answers COORDINATOR_NOT_AVAILABLE; OffsetDelete has no REBALANCE_IN_PROGRESS."""
+
+    async def refuse(*_: object, **__: object) -> int:
+        raise KafkaError(reason)
+
+    async with group_world(brokers=2) as world:
+        connection = await world[1].connect()
+        await connection.call(commit_request({0: 1}))
+        monkeypatch.setattr(world.groups(1).journal, "_write", refuse)
+        assert (await connection.call(delete_request(0))).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert committed(world) == {(TOPIC, 0)}
+
+
 async def test_offsets_are_not_deleted_before_it_is_known_what_a_new_group_reads() -> None:
     """Its first join phase lasts for the initial delay: as in Kafka, every topic counts as subscribed meanwhile."""
     async with group_world(group_initial_rebalance_delay_ms=60_000) as world:
