@@ -168,8 +168,8 @@ class Offsets:
         return bool(self._in_flight or self.staged)
 
     def partitions(self) -> list[TopicPartition]:
-        """Return all partitions with a committed or staged offset."""
-        known = dict.fromkeys(self.committed)
+        """Return all partitions with an offset that is committed, staged or being written."""
+        known = dict.fromkeys([*self.committed, *self._in_flight])
         for staged in self.staged.values():
             known.update(dict.fromkeys(staged))
         return list(known)

@@ -407,3 +407,28 @@ async def test_retention_check_yields_between_many_groups() -> None:
             coordinator.table.find_or_create(f"group-{number}")
         _, others = await yields_of(coordinator.offsets.expire())
         assert others >= 2
+
+
+async def test_commit_that_is_replicated_after_its_topic_was_deleted_is_not_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new topic of the name would be read from the offset of the old one."""
+    async with group_world() as world:
+        coordinator, connection = world.groups(1), await world[1].connect()
+        write, written, released = coordinator.journal._write, asyncio.Event(), asyncio.Event()
+
+        async def write_slowly(*values: Any, **options: Any) -> int:
+            first_offset = await write(*values, **options)
+            if not written.is_set():
+                written.set()
+                await released.wait()
+            return first_offset
+
+        monkeypatch.setattr(coordinator.journal, "_write", write_slowly)
+        committing = asyncio.ensure_future(connection.call(commit_request({0: 7})))
+        await written.wait()
+        coordinator.on_topics_gone({TOPIC: bytes(16)})
+        await until(lambda: not coordinator.background._tasks)
+        released.set()
+        await committing
+        assert committed(world) == set()
