@@ -111,6 +111,8 @@ class LogCleaner:
         left_out = self._uncleanable | self._cleaned_later
         dirty = []
         for key, (opened, home) in self._logs.items():
+            if max(opened.cleaned_to, opened.log_start_offset) >= opened.segments.active.base_offset:
+                continue  # no sealed segment is dirty, as in most of what may be thousands of logs
             if opened in left_out or key in moving:
                 continue
             dirt = cleanable_part(opened, high_watermark(key), now_ms)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
+from anabranch.broker.storage import log_cleaner
+from anabranch.broker.storage.cleaner import CleanableLog
+from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.storage.memory_files import MemoryFiles
 from tests.broker.storage.faulty_files import FaultyFiles
@@ -65,6 +68,29 @@ def test_dirtiest_log_is_compacted_first() -> None:
     logs.checkpoint([])
     again = manager(files, config).open("many", 0, TOPIC_ID)
     assert again.cleaned_to == many.cleaned_to
+
+
+def test_segments_of_a_log_without_dirty_sealed_segments_are_not_visited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be thousands of such logs, and the next one to clean is chosen in one step."""
+    logs = manager(MemoryFiles(), TopicConfig(segment_bytes=300, cleanup_policy="compact"))
+    logs.open("empty", 0, TOPIC_ID)
+    fill(logs.open("short", 0, TOPIC_ID), 1)
+    clean, dirty = logs.open("clean", 0, TOPIC_ID), logs.open("dirty", 0, TOPIC_ID)
+    for log in (clean, dirty):
+        fill(log, 20)
+    clean.cleaned_to = clean.segments.active.base_offset
+    visited: list[str] = []
+
+    def note(log: PartitionLog, *_: int) -> CleanableLog:
+        visited.append(log.directory)
+        return CleanableLog(0, 0, 0, 0, False)
+
+    monkeypatch.setattr(log_cleaner, "cleanable_part", note)
+    assert not logs.clean_step(lambda key: 20)
+    assert visited == ["dirty-0"]
+    clean.cleaned_to -= 1
+    assert not logs.clean_step(lambda key: 20)
+    assert visited[1:] == ["clean-0", "dirty-0"]
 
 
 def test_unreadable_log_is_not_compacted_again(caplog: pytest.LogCaptureFixture) -> None:
