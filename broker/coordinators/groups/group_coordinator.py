@@ -169,7 +169,7 @@ class GroupCoordinator:
             slot.gates.forget_topics(gone)
             if isinstance(slot.group, ShareGroup) and not ids.isdisjoint(slot.group.names):
                 self.background.spawn(self.sharers.topics_gone(slot, ids))
-            if dead := [partition for partition in slot.offsets.partitions() if partition[0] in gone]:
+            if dead := slot.offsets.partitions_of(gone):
                 self.background.spawn(self.offsets.remove_topics(slot, dead))
 
     def _partition_count(self) -> int:

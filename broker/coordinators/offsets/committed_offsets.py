@@ -11,7 +11,7 @@ kafka.coordinator.group.GroupMetadata, CommitRecordMetadataAndOffset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Final
 
@@ -168,11 +168,15 @@ class Offsets:
         return bool(self._in_flight or self.staged)
 
     def partitions(self) -> list[TopicPartition]:
-        """Return all partitions with an offset that is committed, staged or being written."""
-        known = dict.fromkeys([*self.committed, *self._in_flight])
+        """Return all partitions with a committed or staged offset."""
+        known = dict.fromkeys(self.committed)
         for staged in self.staged.values():
             known.update(dict.fromkeys(staged))
         return list(known)
+
+    def partitions_of(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Return the partitions of these topics with an offset that is committed, staged or being written."""
+        return [one for one in dict.fromkeys([*self.partitions(), *self._in_flight]) if one[0] in topics]
 
     def offset_of(self, partition: TopicPartition) -> int:
         """Return the committed offset, -1 if there is none."""
