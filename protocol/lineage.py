@@ -17,6 +17,7 @@ one.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -110,13 +111,15 @@ class Lineage:
 
     def previous(self, key_epoch: KeyEpoch) -> KeyEpoch | None:
         """Return the key epoch before this one in the same partition."""
-        earlier = [one for one in self.class_generations(key_epoch.partition) if one < key_epoch.generation]
-        return KeyEpoch(key_epoch.partition, earlier[-1]) if earlier else None
+        changed = self.class_generations(key_epoch.partition)
+        place = bisect_left(changed, key_epoch.generation)
+        return KeyEpoch(key_epoch.partition, changed[place - 1]) if place else None
 
     def next(self, key_epoch: KeyEpoch) -> KeyEpoch | None:
         """Return the next key epoch in the same partition; this one ends at its first leader epoch (R7)."""
-        later = [one for one in self.class_generations(key_epoch.partition) if one > key_epoch.generation]
-        return KeyEpoch(key_epoch.partition, later[0]) if later else None
+        changed = self.class_generations(key_epoch.partition)
+        place = bisect_right(changed, key_epoch.generation)
+        return KeyEpoch(key_epoch.partition, changed[place]) if place < len(changed) else None
 
     def predecessors(self, key_epoch: KeyEpoch) -> tuple[KeyEpoch, ...]:
         """Return the key epochs of other partitions that held this one's keys just before it began."""

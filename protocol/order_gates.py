@@ -13,6 +13,7 @@ Sources are the whole way up (`Lineage.sources`), so that a chain through an emp
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final
 
@@ -72,12 +73,13 @@ def next_closed(
 ) -> KeyEpoch | None:
     """Return the closed key epoch that a reader at `position` reads next, if any: it must not read without gates.
 
-    Open key epochs come first in a partition. There is data before the end of the last of them (`cut` returns the
-    offset), and a reader without gates would read on behind it: only merge targets have that.
+    Open key epochs come first in a partition, because a key epoch waits for whatever the one before it waits for. There
+    is data before the end of the last open one (`cut` returns the offset), and a reader without gates would read on
+    behind it: only merge targets have that.
     """
     key_epochs: Sequence[KeyEpoch] = lineage.key_epochs(partition)
-    for place, key_epoch in enumerate(key_epochs):
-        if not is_open(key_epoch):
-            ended = cut(key_epochs[place - 1]) if place else 0
-            return key_epoch if ended == UNKNOWN or position >= ended else None
-    return None
+    if not key_epochs or is_open(key_epochs[-1]):
+        return None
+    place = bisect_left(key_epochs, True, hi=len(key_epochs) - 1, key=lambda one: not is_open(one))
+    ended = cut(key_epochs[place - 1]) if place else 0
+    return key_epochs[place] if ended == UNKNOWN or position >= ended else None

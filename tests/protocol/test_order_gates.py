@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import UNKNOWN, next_closed, waits
+from tests.protocol.test_lineage import lineages
 
 SPLIT = Lineage(1, [(0, 1), (1, 2)])
 PARENT, CHILD = KeyEpoch(0, 0), KeyEpoch(1, 1)
@@ -70,3 +74,27 @@ def test_merge_target_is_readable_up_to_its_cut() -> None:
     assert closed_before(merge, 0, 4, {behind}, 5) is None
     assert closed_before(merge, 0, 5, {behind}, 5) == behind
     assert closed_before(merge, 0, 4, {behind}, UNKNOWN) == behind, "it is not known how far it may be read"
+
+
+@given(lineages())
+def test_key_epoch_waits_for_whatever_the_one_before_it_waits_for(known: Lineage) -> None:
+    for partition in range(12):
+        for key_epoch in known.key_epochs(partition):
+            before = known.previous(key_epoch)
+            inherited = () if before is None else known.sources(before)
+            assert set(inherited) <= set(known.sources(key_epoch))
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_first_closed_key_epoch_is_found_with_few_questions(count: int, open_count: int) -> None:
+    grown_and_shrunk = Lineage(1, [(generation, 1 + generation % 2) for generation in range(count + 1)])
+    key_epochs = grown_and_shrunk.key_epochs(0)
+    closed, asked = set(key_epochs[open_count:]), list[KeyEpoch]()
+
+    def is_open(key_epoch: KeyEpoch) -> bool:
+        asked.append(key_epoch)
+        return key_epoch not in closed
+
+    first = next((one for one in key_epochs if one in closed), None)
+    assert next_closed(grown_and_shrunk, 0, 5, is_open=is_open, cut=lambda _: 5) == first
+    assert len(asked) <= 7

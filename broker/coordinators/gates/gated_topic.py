@@ -114,17 +114,18 @@ class GatedTopic:
     def withheld(self, committed: OffsetOf) -> dict[int, tuple[Wait, ...]]:
         """Return the partitions with a closed gate ahead of the group, each with the commits that the gate needs."""
         found: dict[int, tuple[Wait, ...]] = {}
-        waits: tuple[Wait, ...] = ()
+        closed: dict[KeyEpoch, tuple[Wait, ...]] = {}
 
         def is_open(key_epoch: KeyEpoch) -> bool:
-            nonlocal waits
-            waits = self._waits(key_epoch, committed)
+            if waits := self._waits(key_epoch, committed):
+                closed[key_epoch] = waits
             return not waits
 
         for index in self._gated:
             position = max(committed(index), self._start(index), 0)
-            if order_gates.next_closed(self.lineage, index, position, is_open=is_open, cut=self._cut) is not None:
-                found[index] = waits  # of the closed key epoch, the last one that was asked for
+            following = order_gates.next_closed(self.lineage, index, position, is_open=is_open, cut=self._cut)
+            if following is not None:
+                found[index] = closed[following]
         return found
 
     def _waits(self, key_epoch: KeyEpoch, committed: OffsetOf) -> tuple[Wait, ...]:
