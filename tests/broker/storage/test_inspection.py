@@ -12,6 +12,7 @@ from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.validation import check_produced
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES, iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import compress
 from anabranch.protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS, batch, batch_of
@@ -91,6 +92,21 @@ def test_timestamp_of_more_than_64_bits_is_refused() -> None:
     error = refusal(beyond)
     assert isinstance(error, RecordsRefused)
     assert (error.code, [index for index, _ in error.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, [1])
+
+
+@pytest.mark.parametrize(("first_ms", "refused"), [(-(2**63) + 1, []), (-(2**63), [1])])
+def test_timestamp_below_64_bits_is_refused(first_ms: int, refused: list[int]) -> None:
+    builder = BatchBuilder()
+    for timestamp_ms in (NOW_MS, NOW_MS - 1):
+        builder.append(b"key", b"value", timestamp_ms=timestamp_ms)
+    falling = changed(builder.build(), 27, "q", first_ms)  # the second record is one millisecond earlier
+    settings = LogSettings(message_timestamp_type="LogAppendTime")  # no limits but those of the format
+    if not refused:
+        check_produced(falling, settings, NOW_MS, "client")
+        return
+    error = refusal(falling, settings)
+    assert isinstance(error, RecordsRefused)
+    assert (error.code, [index for index, _ in error.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, refused)
 
 
 def test_first_error_of_a_record_equals_kafkas() -> None:
