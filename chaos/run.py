@@ -252,6 +252,7 @@ class ChaosRun:
                     self.history.failures.append(await self._describe_lag(admin, group))
         if self._shared is not None:
             await self._until(self._shared.done, "every shared record is acknowledged")
+            self.history.failures += self._shared.failures()
 
     async def _describe_lag(self, admin: Admin, group: MemberGroup) -> str:
         found = describe_lag(admin, group, self.history.sends, self._exchanges)

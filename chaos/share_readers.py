@@ -220,10 +220,16 @@ class SharedTopic:
         writing = self._tasks[0]
         if not writing.done():
             return False
-        writing.result()
+        if writing.exception() is not None:  # the run reports it
+            return True
         living = {one.identity for one in self._sharers}
         pending = any(one.acked_order < 0 and one.member in living for one in self.history.shares.judged)
         return not pending and not any(shares.a41_unshared(self.history))
+
+    def failures(self) -> list[str]:
+        """Describe each task that has failed."""
+        ended = [one for one in self._tasks if one.done() and not one.cancelled()]
+        return [f"{one.get_name()} failed: {one.exception()!r}" for one in ended if one.exception() is not None]
 
     async def stop(self) -> None:
         """End all tasks."""

@@ -33,6 +33,18 @@ BY_HAND = pytest.mark.skipif(
 )
 
 
+async def test_writer_that_cannot_stop_is_a_failure_of_the_run_and_does_not_end_it() -> None:
+    async def stop() -> None:
+        raise TimeoutError
+
+    shared = SharedTopic("127.0.0.1:1", lambda _: random.Random(1), members=1, rate=1, access=SecurityArguments())
+    writing = asyncio.create_task(stop(), name="shared")
+    shared._tasks = [writing]
+    assert not shared.done()
+    await asyncio.wait([writing])
+    assert shared.done() and shared.failures() == ["shared failed: TimeoutError()"]
+
+
 async def test_every_record_is_acknowledged_while_members_join_and_leave() -> None:
     rng = random.Random(1)
     async with (
