@@ -9,6 +9,7 @@ double the rate.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+from anabranch.spark_jobs import shipping
 from anabranch.spark_jobs.session import AuditSpark
 from benchmarks.audit import rate
 from benchmarks.peers import running
@@ -30,13 +32,14 @@ AIM: Final = 1.8
 
 
 def audited_per_s(workers: int, keys: int, records: int) -> float:
-    """Deliveries per second on a new cluster of so many workers."""
+    """Deliveries per second on a new cluster of so many workers. Changes this process's environment."""
     with (
         tempfile.TemporaryDirectory() as place,
         running("anabranch") as peer,
         StandaloneCluster(Path(place), workers) as cluster,
     ):
         directory = Path(place)
+        os.environ["PYTHONPATH"] = str(shipping.pack(directory))  # for processes that only the driver starts
         conf = {"spark.executor.memory": "512m", "spark.pyspark.python": str(cluster.python)}
         with AuditSpark(directory, master=cluster.url, conf=conf) as session:
             return rate(session, peer.bootstrap, directory, keys, PARTITIONS, records).audited

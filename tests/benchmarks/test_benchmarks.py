@@ -215,5 +215,7 @@ def test_curves_are_drawn_linear_or_logarithmic(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.spark_cluster
 def test_both_sizes_of_a_spark_cluster_audit_a_topic() -> None:
+    if not os.environ.get("ANABRANCH_SPARK_CLUSTER"):
+        pytest.skip("NO SPARK CLUSTER: set ANABRANCH_SPARK_CLUSTER, as `make audit-cluster` does")
     (figure,) = audit_workers.measure(records=20_000, keys=1_000, rounds=1)
     assert figure.what == "order audit, two workers of one core"
