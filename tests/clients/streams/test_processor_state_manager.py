@@ -40,10 +40,10 @@ def test_after_abort_of_first_transaction_stores_are_restored_at_once(stores: Pr
     stores.on_aborted()
     assert (stores.changed, stores.restored) == (False, False)
     stores.aim({"counts": 0})
-    assert stores.restored, "nobody will ever write the record whose reading would end the doubt"
+    assert stores.restored, "the changelog is empty: there is no record to read"
 
 
-def test_store_that_is_complete_ends_the_doubt_of_an_abort(stores: ProcessorStateManager) -> None:
+def test_store_that_is_known_to_be_complete_is_restored_after_an_abort(stores: ProcessorStateManager) -> None:
     stores.aim({"counts": 0})
     stores.on_aborted()
     stores.trust()
