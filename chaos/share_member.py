@@ -32,6 +32,8 @@ JOINING: Final = 0
 LEAVING: Final = -1
 SET: Final = 0
 GROUP_RESOURCE: Final = 32
+RETRY_BACKOFF_S: Final = 0.1
+"""Between two searches for leaders: Kafka's `retry.backoff.ms`."""
 FAILURES: Final = (KafkaError, OSError, TimeoutError)
 
 
@@ -159,6 +161,8 @@ class ShareMember:
             raise failed
         if not by_leader:
             await asyncio.sleep(self._heartbeat_s)
+        elif self._leaders is None and not got:
+            await asyncio.sleep(RETRY_BACKOFF_S)
         return got
 
     async def acknowledge(self, sayings: Iterable[Acknowledgement], *, later: bool = False) -> None:

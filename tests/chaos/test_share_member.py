@@ -6,6 +6,7 @@ Method: members in front of a real cluster that shows itself as Kafka 4.2.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.chaos.share_member import ShareMember, begin_at_earliest
+from anabranch.chaos.share_member import FAILURES, RETRY_BACKOFF_S, ShareMember, begin_at_earliest
 from anabranch.chaos.share_session import Acknowledgement, SharedRecord, Verdict
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import KafkaError
@@ -180,6 +181,26 @@ async def test_dead_leader_does_not_delay_acknowledgements_to_others() -> None:
             ]
             await member.acknowledge(sayings)
             assert outcome == {dead: False, living: True}
+
+
+async def test_member_pauses_between_searches_for_a_leader() -> None:
+    alone = {"share.coordinator.state.topic.min.isr": "1"}
+    async with sharing(2, **alone) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="alone", partitions=2, replication_factor=1)])
+        known = (await admin.wait_for_topic("alone")).partitions
+        async with reading(cluster, "a", "alone") as member:
+            while len(member._brokers) < 2 or len(member.assigned) < 2:
+                await member.poll(1, 0)
+            member._servers = ["{}:{}".format(*member._brokers[known[0].leader])]
+            await cluster.crash_broker(known[1].leader)
+            led = 2
+            while led > 1:
+                member._leaders = None
+                with contextlib.suppress(*FAILURES):  # its connection may be to the broker that died
+                    led = len(await member._assigned_by_leader())
+            started = asyncio.get_running_loop().time()
+            assert await member.poll(1, 0) == []
+            assert asyncio.get_running_loop().time() - started >= RETRY_BACKOFF_S
 
 
 async def test_refused_group_setting_is_an_error() -> None:
