@@ -1,14 +1,21 @@
-"""Observes whether a handler lets other requests run before its response exists. No clock is read."""
+"""Observes whether a handler lets other requests run before its response exists.
+
+The clock of `YieldBudget` stands still meanwhile, so that a handler yields after a number of elements.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
+
+import pytest
 
 from anabranch.broker.authorization.peer import UNKNOWN_PEER
 from anabranch.broker.dispatch.request_context import RequestContext
 from anabranch.broker.dispatch.services import Services
+from anabranch.broker.tasks import yield_budget
 
 Response = TypeVar("Response")
 
@@ -16,6 +23,15 @@ Response = TypeVar("Response")
 def context(services: Services, version: int) -> RequestContext:
     """The context of a request in this version, for a call of its handler."""
     return RequestContext(services, version, "test", UNKNOWN_PEER)
+
+
+@contextlib.contextmanager
+def manual_clock() -> Iterator[list[float]]:
+    """Let the budgets of the block read a clock that the test sets: a list of one time in seconds."""
+    time_s = [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yield_budget, "elapsed_clock", lambda: lambda: time_s[0])
+        yield time_s
 
 
 async def yields_of(handler: Coroutine[Any, Any, Response]) -> tuple[Response, int]:
@@ -31,7 +47,8 @@ async def yields_of(handler: Coroutine[Any, Any, Response]) -> tuple[Response, i
 
     loop.call_soon(other)
     try:
-        return await handler, others
+        with manual_clock():
+            return await handler, others
     finally:
         done = True
 
@@ -40,9 +57,10 @@ async def while_it_yields(
     handler: Coroutine[Any, Any, Response], change: Callable[[], object], after: int = 5
 ) -> Response:
     """The response of a handler if something changes after it has yielded a few times."""
-    working = asyncio.ensure_future(handler)
-    for _ in range(after + 1):
-        await asyncio.sleep(0)
-    assert not working.done(), "it has not yielded so often"
-    change()
-    return await working
+    with manual_clock():
+        working = asyncio.ensure_future(handler)
+        for _ in range(after + 1):
+            await asyncio.sleep(0)
+        assert not working.done(), "it has not yielded so often"
+        change()
+        return await working

@@ -11,6 +11,7 @@ from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from tests.broker.replication import partitions
 from tests.broker.replication.partitions import state_of
 from tests.broker.replication.replica_cluster import batch
+from tests.broker.yields import manual_clock
 
 
 def hosted(index: int, *, min_isr: int = 1) -> Partition:
@@ -44,6 +45,7 @@ async def test_other_work_runs_while_many_partitions_are_counted() -> None:
             await asyncio.sleep(0)
 
     busy = asyncio.create_task(other())
-    await ReplicaCounts.of([hosted(0)] * (5 * ELEMENTS_PER_YIELD))
+    with manual_clock():
+        await ReplicaCounts.of([hosted(0)] * (5 * ELEMENTS_PER_YIELD))
     busy.cancel()
     assert others >= 4
