@@ -17,7 +17,7 @@ Bug = Callable[[pytest.MonkeyPatch], None]
 
 
 def everything_is_free(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ConsumerGroup, "is_free", lambda group, topic, index: True)
+    patch.setattr(ConsumerGroup, "free_of", lambda group, topic, partitions: partitions)
 
 
 def targets_forget_a_partition(patch: pytest.MonkeyPatch) -> None:

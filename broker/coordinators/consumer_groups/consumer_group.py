@@ -122,6 +122,11 @@ class ConsumerGroup:
         """Return whether no member has a partition."""
         return index not in self._holders.get(topic_id, NOTHING)
 
+    def free_of(self, topic_id: bytes, partitions: frozenset[int]) -> frozenset[int]:
+        """Return those of a topic's partitions that no member has."""
+        held = self._holders.get(topic_id)
+        return partitions.difference(held) if held else partitions
+
     def target(self, member_id: str, instance_id: str | None = None) -> Assignment:
         """Return a member's target assignment; a replacing static member gets the target of the replaced one."""
         if instance_id is not None:

@@ -18,7 +18,7 @@ from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, As
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED, Member
-from anabranch.broker.coordinators.consumer_groups.reconciliation import reconcile
+from anabranch.broker.coordinators.consumer_groups.reconciliation import FreeOf, reconcile
 from anabranch.broker.coordinators.consumer_groups.regular_expressions import ResolvedRegularExpression
 from anabranch.broker.coordinators.consumer_groups.subscribed_topics import existing, metadata_hash
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
@@ -198,9 +198,7 @@ class Decision:
         """Reconcile a member by one step, write its current assignment and set its rebalance timer."""
         if member.is_reconciled(target_epoch):
             return member
-        after = reconcile(
-            member, target=target, target_epoch=target_epoch, owned=owned, is_free=self._is_free_for(member)
-        )
+        after = reconcile(member, target=target, target_epoch=target_epoch, owned=owned, free_of=self._free_for(member))
         if after is member:
             return member
         self.write_current(after)
@@ -211,12 +209,14 @@ class Decision:
                 self.cancel_timer(after.member_id, Timer.REBALANCE)
         return after
 
-    def _is_free_for(self, member: Member) -> Callable[[bytes, int], bool]:
-        """Return a check for partitions without a holder; the member may regain those that it is revoking."""
+    def _free_for(self, member: Member) -> FreeOf:
+        """Return a choice of partitions without a holder; the member may regain those that it is revoking."""
         group, revoking = self.group, member.revoking
         if not revoking:
-            return group.is_free
-        return lambda topic_id, index: group.is_free(topic_id, index) or index in revoking.get(topic_id, ())
+            return group.free_of
+        return lambda topic_id, partitions: (
+            group.free_of(topic_id, partitions) | partitions.intersection(revoking.get(topic_id, ()))
+        )
 
     def remove(self, members: Iterable[Member]) -> None:
         """Remove members and expressions that only they used; the next heartbeat computes new targets."""

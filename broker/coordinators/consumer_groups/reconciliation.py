@@ -30,8 +30,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 Shares = Mapping[Any, frozenset[int]]
 """Partitions by topic id, or tasks by role and subtopology."""
-IsFree = Callable[[Any, int], bool]
-"""Returns whether no member has a partition."""
+FreeOf = Callable[[Any, frozenset[int]], frozenset[int]]
+"""Returns those of a topic's partitions that no member has."""
 
 
 class Reconciled(Protocol):
@@ -62,7 +62,7 @@ AnyMember = TypeVar("AnyMember", bound=Reconciled)
 
 
 def reconcile(
-    member: AnyMember, *, target: Shares, target_epoch: int, owned: Shares | None, is_free: IsFree
+    member: AnyMember, *, target: Shares, target_epoch: int, owned: Shares | None, free_of: FreeOf
 ) -> AnyMember:
     """Reconcile a member by one step towards its target; return the same object if no step is possible.
 
@@ -72,20 +72,20 @@ def reconcile(
     if member.state is STABLE:
         if member.epoch == target_epoch:
             return member
-        return _step(member, member.epoch, target, target_epoch, owned, is_free)
+        return _step(member, member.epoch, target, target_epoch, owned, free_of)
     if member.state is UNREVOKED:
         if owned is None or overlap(owned, member.revoking):
             return member
-        return _step(member, min(member.epoch + 1, target_epoch), target, target_epoch, owned, is_free)
+        return _step(member, min(member.epoch + 1, target_epoch), target, target_epoch, owned, free_of)
     if member.state is UNKNOWN:
         if owned is None or owned:
             raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "the member is in an unknown state: it must rejoin")
-        return _step(member, target_epoch, target, target_epoch, owned, is_free)
-    return _step(member, member.epoch, target, target_epoch, owned, is_free)
+        return _step(member, target_epoch, target, target_epoch, owned, free_of)
+    return _step(member, member.epoch, target, target_epoch, owned, free_of)
 
 
 def _step(
-    member: AnyMember, epoch: int, target: Shares, target_epoch: int, owned: Shares | None, is_free: IsFree
+    member: AnyMember, epoch: int, target: Shares, target_epoch: int, owned: Shares | None, free_of: FreeOf
 ) -> AnyMember:
     kept: dict[Any, frozenset[int]] = {}
     revoking: dict[Any, frozenset[int]] = {}
@@ -95,7 +95,7 @@ def _step(
         has = member.assigned.get(topic_id, frozenset())
         target_partitions = target.get(topic_id, frozenset())
         keeps = has & target_partitions
-        free = frozenset([one for one in target_partitions - keeps if is_free(topic_id, one)])
+        free = free_of(topic_id, target_partitions - keeps)
         waits = waits or len(keeps) + len(free) < len(target_partitions)
         for place, partitions in ((kept, keeps), (revoking, has - keeps), (added, free)):
             if partitions:

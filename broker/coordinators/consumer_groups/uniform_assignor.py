@@ -10,12 +10,15 @@ UniformHomogeneousAssignmentBuilder of 4.1.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, size
 from anabranch.broker.coordinators.consumer_groups.group_spec import GroupSpec, without_members
 from anabranch.broker.coordinators.consumer_groups.uneven_subscriptions import assign_unevenly
+
+Run = tuple[bytes, Sequence[int]]
+"""Partitions of one topic: its id and their numbers. Groups with thousands of partitions have few runs."""
 
 
 def assign_uniformly(spec: GroupSpec) -> Mapping[str, Assignment]:
@@ -47,71 +50,93 @@ def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
             unfilled.append((member_id, left))
         extra -= one_more
     near, unassigned = _near_their_parents(spec, targets, unassigned, dict(unfilled))
-    start = 0
+    queue = _Queue(unassigned)
     for member_id, left in unfilled:
         more = near.get(member_id, [])
-        end = start + left - len(more)
-        targets[member_id] = _with(targets[member_id], [*more, *unassigned[start:end]])
-        start = end
-    assert start >= len(unassigned), "some partitions remain unassigned"
+        targets[member_id] = _with(targets[member_id], [*more, *queue.take(left - len(more))])
+    assert not queue.runs, "some partitions remain unassigned"
     return targets
 
 
+class _Queue:
+    """Unassigned partitions, in the order in which members get them."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.runs = deque(runs)
+        self._start = 0
+        """How many partitions of the first run are taken."""
+
+    def take(self, count: int) -> Iterator[Run]:
+        """Remove and return so many partitions from the front, as far as there are any."""
+        while count > 0 and self.runs:
+            topic_id, indexes = self.runs[0]
+            part = indexes[self._start : self._start + count]
+            self._start += len(part)
+            count -= len(part)
+            if self._start == len(indexes):
+                self.runs.popleft()
+                self._start = 0
+            yield topic_id, part
+
+
 def _near_their_parents(
-    spec: GroupSpec, targets: Mapping[str, Assignment], unassigned: list[tuple[bytes, int]], room: dict[str, int]
-) -> tuple[dict[str, list[tuple[bytes, int]]], list[tuple[bytes, int]]]:
-    """Assign children to the member of their parent if it has room; return these and the rest.
+    spec: GroupSpec, targets: Mapping[str, Assignment], unassigned: list[Run], room: dict[str, int]
+) -> tuple[dict[str, list[Run]], list[Run]]:
+    """Assign children to the member of their parent if it has room; return these and the rest, one in each run.
 
     Kafka has no such partitions; without resizes there are none.
     """
     if not spec.parents:
         return {}, unassigned
-    near: dict[str, list[tuple[bytes, int]]] = {}
+    near: dict[str, list[Run]] = {}
     owners = {
         (topic_id, index): member_id
         for member_id, has in targets.items()
         for topic_id in spec.parents.keys() & has.keys()
         for index in has[topic_id]
     }
-    rest = []
-    for topic_id, index in unassigned:
+    rest: list[Run] = []
+    for topic_id, index in ((topic_id, index) for topic_id, indexes in unassigned for index in indexes):
         parent = spec.parents.get(topic_id, {}).get(index)
         owner = None if parent is None else owners.get((topic_id, parent))
         if owner is None or room.get(owner, 0) <= 0:
-            rest.append((topic_id, index))
+            rest.append((topic_id, (index,)))
             continue
-        near.setdefault(owner, []).append((topic_id, index))
+        near.setdefault(owner, []).append((topic_id, (index,)))
         owners[topic_id, index] = owner
         room[owner] -= 1
     return near, rest
 
 
-def _in_nobodys(spec: GroupSpec, topics: list[bytes], kept: Mapping[str, Assignment]) -> list[tuple[bytes, int]]:
+def _in_nobodys(spec: GroupSpec, topics: list[bytes], kept: Mapping[str, Assignment]) -> list[Run]:
     taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in topics}
     for has in kept.values():
         for topic_id, partitions in has.items():
             taken[topic_id] |= partitions
-    return [(topic_id, one) for topic_id in topics for one in spec.partitions[topic_id] if one not in taken[topic_id]]
+    runs = [(topic_id, [one for one in spec.partitions[topic_id] if one not in taken[topic_id]]) for topic_id in topics]
+    return [run for run in runs if run[1]]
 
 
-def _within(has: Assignment, quota: int) -> tuple[Assignment, list[tuple[bytes, int]]]:
+def _within(has: Assignment, quota: int) -> tuple[Assignment, list[Run]]:
     """Return the part of an assignment within the quota, and the rest."""
     if size(has) <= quota:
         return has, []
-    keeps, rest = {}, []
+    keeps: dict[bytes, frozenset[int]] = {}
+    rest: list[Run] = []
     for topic_id, partitions in has.items():
         ordered = sorted(partitions)
         if quota > 0:
             keeps[topic_id] = frozenset(ordered[:quota])
-        rest += [(topic_id, one) for one in ordered[quota:]]
+        if len(ordered) > quota:
+            rest.append((topic_id, ordered[quota:]))
         quota = max(quota - len(ordered), 0)
     return keeps, rest
 
 
-def _with(has: Assignment, more: list[tuple[bytes, int]]) -> Assignment:
+def _with(has: Assignment, more: list[Run]) -> Assignment:
     if not more:
         return has
     added: defaultdict[bytes, list[int]] = defaultdict(list)
-    for topic_id, index in more:
-        added[topic_id].append(index)
+    for topic_id, indexes in more:
+        added[topic_id] += indexes
     return {**has, **{topic_id: has.get(topic_id, frozenset()).union(indexes) for topic_id, indexes in added.items()}}

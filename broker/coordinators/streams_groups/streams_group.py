@@ -112,8 +112,8 @@ class StreamsGroup:
         """Return a member's target assignment."""
         return self.targets.get(member_id, NO_TASKS)
 
-    def is_free_for(self, process_id: str) -> Callable[[tuple[Role, str], int], bool]:
-        """Return a check for tasks that a thread of an instance may get now.
+    def free_for(self, process_id: str) -> Callable[[tuple[Role, str], frozenset[int]], frozenset[int]]:
+        """Return a choice of the tasks that a thread of an instance may get now.
 
         An active task belongs to one member. An instance has a task in one role only, because its disk has one state of
         it: until the log has a member's revocation of a task, that member does not get it in another role either.
@@ -126,7 +126,7 @@ class StreamsGroup:
                 for holder, held in self._holders.get((name, index), ())
             )
 
-        return is_free
+        return lambda where, tasks: frozenset([one for one in tasks if is_free(where, one)])
 
     def subscribed_topics(self) -> frozenset[str]:
         """Return the topics that the application reads, while it has members."""

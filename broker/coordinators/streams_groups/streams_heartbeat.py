@@ -224,8 +224,8 @@ def _reconcile(
 ) -> StreamsMember:
     if member.is_reconciled(target_epoch):
         return member
-    is_free = decision.group.is_free_for(member.process_id)
-    after = reconcile(member, target=target, target_epoch=target_epoch, owned=owned, is_free=is_free)
+    free_of = decision.group.free_for(member.process_id)
+    after = reconcile(member, target=target, target_epoch=target_epoch, owned=owned, free_of=free_of)
     if after is member:
         return member
     after = after.with_task_epochs(member)

@@ -38,17 +38,17 @@ def test_member_assigned_a_removed_partition_that_it_never_read_revokes_the_othe
     reads = {KEPT, LEFT}
     member = Member(member_id="m", epoch=1, previous_epoch=0, assigned={ID: frozenset({0, 1, 2})})
     revoking = reconcile(
-        member, target={ID: frozenset({0, 2})}, target_epoch=2, owned=shares(reads), is_free=lambda *one: True
+        member, target={ID: frozenset({0, 2})}, target_epoch=2, owned=shares(reads), free_of=lambda _, wanted: wanted
     )
     assert revoking.state is UNREVOKED and revoking.assigned == {ID: frozenset({0, 2})}
     merged = {ID: frozenset({0})}
-    again = reconcile(revoking, target=merged, target_epoch=3, owned=shares(reads), is_free=lambda *one: True)
+    again = reconcile(revoking, target=merged, target_epoch=3, owned=shares(reads), free_of=lambda _, wanted: wanted)
     assert again is revoking
 
     given = [TopicPartition("t", index) for index in sorted(again.assigned[ID])]
     assert knows_new_partitions(MERGED, given, reads.__contains__)
     adopted = set(without_removed(MERGED, given, reads.__contains__))
-    done = reconcile(again, target=merged, target_epoch=3, owned=shares(adopted), is_free=lambda *one: True)
+    done = reconcile(again, target=merged, target_epoch=3, owned=shares(adopted), free_of=lambda _, wanted: wanted)
     assert done.state is STABLE and done.epoch == 3 and done.assigned == merged
 
 

@@ -241,7 +241,7 @@ def test_random_histories_keep_the_groups_invariants() -> None:
 @contextmanager
 def everything_is_free() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConsumerGroup, "is_free", lambda self, topic, index: True)
+        patch.setattr(ConsumerGroup, "free_of", lambda self, topic, partitions: partitions)
         yield
 
 

@@ -28,7 +28,7 @@ def step(
         target=target,
         target_epoch=6,
         owned=owned,
-        is_free=lambda topic, index: index not in held.get(topic, ()),
+        free_of=lambda topic, indexes: indexes.difference(held.get(topic, ())),
     )
 
 
