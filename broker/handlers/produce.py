@@ -3,12 +3,13 @@
 acks=0 has no response: a failed append closes the connection, so that the client refreshes its metadata. acks=1 answers
 after the local append, acks=-1 when every in-sync replica has the records.
 
-The batches of a request are appended in one synchronous section, each in the order of rule R5. Only then may the
-request wait for replicas. Meanwhile the later requests of its connection are processed (`settling`), so that followers
-fetch all their records at once. A batch of another generation is refused with INVALID_PARTITION_METADATA and the
-partition's generation (KIP-253). Before the append, a request that begins a transaction waits for the transaction's
-coordinator, and one with large or compressed batches for their validation (`inspector`). Module `generations` has the
-waits of R16. Versions 0 to 13; v13 has topic ids.
+The batches of a request are appended in its order, each in the order of rule R5. A request with many batches yields
+between two of them: its connection's next request still waits, and each append checks the partition as it is then.
+Only after the last append may the request wait for replicas. Meanwhile the later requests of its connection are
+processed (`settling`), so that followers fetch all their records at once. A batch of another generation is refused with
+INVALID_PARTITION_METADATA and the partition's generation (KIP-253). Before the append, a request that begins a
+transaction waits for the transaction's coordinator, and one with large or compressed batches for their validation
+(`inspector`). Module `generations` has the waits of R16. Versions 0 to 13; v13 has topic ids.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from anabranch.broker.replication.legacy_producers import LegacyRefused
 from anabranch.broker.replication.purgatory import DelayedProduce
 from anabranch.broker.replication.record_validator import needs_yielding
 from anabranch.broker.storage.inspection import RecordsRefused
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_READING, YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch
 from anabranch.protocol.apis.produce import (
@@ -52,8 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from anabranch.broker.handlers.generations import Fits
+    from anabranch.broker.replication.partition import Partition
     from anabranch.broker.replication.record_validator import ValidationResults
-    from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.replication.transaction_verification import VerifiedPartitions
     from anabranch.protocol.records.batch import Buffer
 
@@ -135,20 +137,17 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
     if needs_yielding(request):
         message_sets = ctx.version < FIRST_VERSION_WITH_BATCHES
         prepared.found = await replicas.inspector.validate(request, message_sets=message_sets)
+    turns: YieldBudget | None = None
+    left = ELEMENTS_PER_READING
     for topic in request.topic_data:
         rows = []
         for data in topic.partition_data:
-            try:
-                check(ctx, request.acks, topic.name, data)
-                if prepared.verified is not None:
-                    prepared.verified.check(topic.name, data.index)
-            except KafkaError as error:
-                rows.append(refuse(ctx, hints, topic.name, data.index, error))
-                continue
-            try:
-                rows.append(append(replicas, request.acks, topic, data, prepared))
-            except KafkaError as error:
-                rows.append(refuse_append(ctx, hints, topic.name, data.index, request.acks, error))
+            left -= 1
+            if left < 0:
+                left = ELEMENTS_PER_READING
+                turns = turns or YieldBudget()
+                await turns.spend(left)
+            rows.append(append(ctx, hints, request.acks, topic, data, prepared))
         if rows:
             responses.append(new_topic_response(name=topic.name, partition_responses=rows))
     if prepared.waiting:
@@ -212,28 +211,36 @@ def check_format(version: int, records: Buffer | None) -> None:
 
 
 def append(
-    replicas: ReplicaManager, acks: int, topic: TopicProduceData, data: PartitionProduceData, prepared: PreparedProduce
+    ctx: RequestContext,
+    hints: LeaderHints,
+    acks: int,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    prepared: PreparedProduce,
 ) -> PartitionProduceResponse:
-    """Append to one partition; with acks=-1 add the row to `prepared.waiting`."""
-    partition = replicas.leader_of(topic.name, data.index)
-    expected = topic.expected_topic_id  # of stock clients it is the default itself
-    if (
-        expected is not ZERO_UUID
-        and expected not in (ZERO_UUID, partition.topic_id)
-        and partition.topic_id != ZERO_UUID
-    ):
-        # The topic was deleted and made again: its generations are the same numbers, its keys have other partitions.
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition!r} belongs to another topic of this name")
-    verified = prepared.verified
-    info = replicas.append_local(
-        partition,
-        data.records or b"",
-        acks=acks,
-        generation=data.generation,
-        verification=None if verified is None else verified.verifications.get(partition),
-        found=prepared.found.get(id(data)),
-        fit=prepared.fits.get(id(data)),
-    )
+    """Append to one partition, or refuse it; with acks=-1 add the row to `prepared.waiting`."""
+    replicas, verified = ctx.services.replicas, prepared.verified
+    try:
+        check(ctx, acks, topic.name, data)
+        if verified is not None:
+            verified.check(topic.name, data.index)
+    except KafkaError as error:
+        return refuse(ctx, hints, topic.name, data.index, error)
+    try:
+        partition = replicas.leader_of(topic.name, data.index)
+        if topic.expected_topic_id is not ZERO_UUID:  # of stock clients it is the default itself
+            check_topic_id(partition, topic.expected_topic_id)
+        info = replicas.append_local(
+            partition,
+            data.records or b"",
+            acks=acks,
+            generation=data.generation,
+            verification=None if verified is None else verified.verifications.get(partition),
+            found=prepared.found.get(id(data)),
+            fit=prepared.fits.get(id(data)),
+        )
+    except KafkaError as error:
+        return refuse_append(ctx, hints, topic.name, data.index, acks, error)
     row = new_partition_response(
         index=data.index,
         error_code=0,
@@ -245,6 +252,15 @@ def append(
     if acks == -1:
         prepared.waiting.append((DelayedProduce(partition, info.last_offset + 1), row))
     return row
+
+
+def check_topic_id(partition: Partition, expected: bytes) -> None:
+    """Raise KafkaError if the topic was deleted and created again.
+
+    Its generations are the same numbers then, but its keys have other partitions.
+    """
+    if expected not in (ZERO_UUID, partition.topic_id) and partition.topic_id != ZERO_UUID:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition!r} belongs to another topic of this name")
 
 
 def note_outcomes(prepared: PreparedProduce) -> None:

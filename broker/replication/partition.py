@@ -85,6 +85,8 @@ class Partition:
         self.has_generations = False
         """Whether the topic is known to hold batches with generations; never reset (R16)."""
         self.role = Role.NONE
+        self.terms = 0
+        """How often this broker has become the leader after another role."""
         self.leader_id = -1
         self.leader_epoch = -1
         self.partition_epoch = -1
@@ -155,6 +157,7 @@ class Partition:
         continues = self.role is Role.LEADER
         # No other broker can have led in between, so no replica has another leader's records since.
         self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.has_all_earlier_records
+        self.terms += not continues
         self._adopt(state, Role.LEADER)
         self.isr = tuple(state.isr)
         self.leader_epoch_start_offset = self.log.log_end_offset

@@ -20,19 +20,23 @@ from anabranch.protocol.errors import ErrorCode
 class DelayedProduce:
     """An appended batch that waits until every in-sync replica has it; `code` is None until then."""
 
-    __slots__ = ("code", "partition", "required_offset")
+    __slots__ = ("code", "partition", "required_offset", "term")
 
     def __init__(self, partition: Partition, required_offset: int) -> None:
         self.partition = partition
         self.required_offset = required_offset
+        self.term = partition.terms
         self.code: ErrorCode | None = None
 
     def is_complete(self) -> bool:
-        """Return whether the outcome is known; a bump of the own leader epoch does not end the wait."""
+        """Return whether the outcome is known; a bump of the own leader epoch does not end the wait.
+
+        A broker that lost the leadership and has it again may have lost the batch.
+        """
         if self.code is not None:
             return True
         partition = self.partition
-        if partition.role is not Role.LEADER:
+        if partition.role is not Role.LEADER or partition.terms != self.term:
             self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif partition.high_watermark < self.required_offset:
             return False

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.broker.storage import record_rewriting
 from anabranch.broker.storage.inspection import InspectedRecords, Refusal, content_of, inspect_records
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.errors import DecodeError, KafkaError
 from anabranch.protocol.records.batch import (
     CODEC_MASK,
@@ -106,8 +107,11 @@ class RecordValidator:
     async def validate(self, request: ProduceRequest, *, message_sets: bool) -> ValidationResults:
         """Validate each batch that this broker may append; `message_sets`: whether they are allowed."""
         found: ValidationResults = {}
+        turns = YieldBudget()
         for topic in request.topic_data:
             for data in topic.partition_data:
+                if turns.is_spent():  # a batch of one record takes as long as ten records of another
+                    await asyncio.sleep(0)
                 partition = self._replica(topic.name, data.index)
                 records = data.records
                 if partition is None or not partition.is_leader or records is None or len(records) < HEADER_BYTES:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 
+from anabranch.broker.handlers.produce import produce
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.message_set import Message, build_message
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
+    ReplicaCluster,
     batch,
     log_values,
     produce_request,
@@ -19,6 +24,7 @@ from tests.broker.replication.replica_cluster import (
     topic_id_of,
     until,
 )
+from tests.broker.yields import context, while_it_yields, yields_of
 
 PRODUCER = (7, 0)
 
@@ -217,3 +223,69 @@ async def test_pipelined_batches_keep_their_order() -> None:
         rows = [response.responses[0].partition_responses[0] for response in await asyncio.gather(*sent)]
         assert [(row.error_code, row.base_offset) for row in rows] == [(0, n) for n in range(50)]
         await connection.close()
+
+
+MANY = 3 * ELEMENTS_PER_YIELD
+
+
+def lead_partitions(cluster: ReplicaCluster, indexes: Iterable[int], leader: int, epoch: int, isr: list[int]) -> None:
+    """Broker 1 and the missing broker 2 replicate these partitions."""
+    for index in indexes:
+        state = LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=epoch,
+            isr=isr,
+            partition_epoch=epoch,
+            replicas=[1, 2],
+        )
+        cluster[1].replicas.apply_state("t", topic_id_of("t"), state, has_generations=False)
+
+
+def produce_to_many(acks: int, timeout_ms: int = 60_000) -> ProduceRequest:
+    request = produce_request(batch("a"), acks, timeout_ms=timeout_ms)
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=batch("a")) for index in range(MANY)
+    ]
+    return request
+
+
+async def test_request_with_many_batches_yields_between_appends() -> None:
+    async with replica_cluster(1) as cluster:
+        lead_partitions(cluster, range(MANY), 1, 1, [1, 2])
+        response, others = await yields_of(produce(context(cluster[1].services, 9), produce_to_many(1)))
+        rows = response.responses[0].partition_responses
+        assert [(row.index, row.error_code, row.base_offset) for row in rows] == [(one, 0, 0) for one in range(MANY)]
+        assert others >= 2
+
+
+async def test_append_is_refused_if_the_leadership_was_lost_between_two_batches_of_a_request() -> None:
+    async with replica_cluster(1) as cluster:
+        lead_partitions(cluster, range(MANY), 1, 1, [1, 2])
+        last = [MANY - 1]
+        response = await while_it_yields(
+            produce(context(cluster[1].services, 9), produce_to_many(1)),
+            lambda: lead_partitions(cluster, last, 2, 2, [1, 2]),
+            after=1,
+        )
+        codes = [row.error_code for row in response.responses[0].partition_responses]
+        assert codes == [0] * (MANY - 1) + [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert log_values(cluster[1].replicas.partition("t", MANY - 1)) == []
+
+
+async def test_batch_is_not_acknowledged_if_the_leadership_was_lost_and_regained_while_the_request_yielded() -> None:
+    """Another leader's log may have replaced it."""
+    async with replica_cluster(1) as cluster:
+        lead_partitions(cluster, range(MANY), 1, 1, [1, 2])
+
+        def lose_and_regain() -> None:
+            assert log_values(cluster[1].replicas.partition("t", 0)) == ["a"], "it is appended"
+            lead_partitions(cluster, [0], 2, 2, [1, 2])
+            lead_partitions(cluster, range(1, MANY), 1, 2, [1])
+            lead_partitions(cluster, [0], 1, 3, [1])
+
+        producing = produce(context(cluster[1].services, 9), produce_to_many(-1))
+        response = await while_it_yields(producing, lose_and_regain, after=1)
+        codes = [row.error_code for row in response.responses[0].partition_responses]
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] + [0] * (MANY - 1)

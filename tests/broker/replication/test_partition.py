@@ -151,6 +151,16 @@ def test_leader_epoch_generation_and_seal_change_together(partition: Partition) 
     assert partition.log.epochs.end_offset_for(5, partition.log.log_end_offset) == (5, 3), "generation 0 ended at 3"
 
 
+def test_term_begins_with_a_leadership_after_another_role(partition: Partition) -> None:
+    before = partition.terms
+    partition.become_leader(state_of(epoch=2), 0)
+    partition.become_leader(state_of(epoch=3), 0)
+    assert partition.terms == before + 1
+    partition.become_follower(state_of(epoch=4, leader=2))
+    partition.become_leader(state_of(epoch=5), 0)
+    assert partition.terms == before + 2
+
+
 def test_checkpointed_high_watermark_is_bounded_by_the_log_end(registry: Registry) -> None:
     files = MemoryFiles()
     files.make_directory("t-0")

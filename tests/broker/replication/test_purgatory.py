@@ -21,7 +21,7 @@ class Partition(SimpleNamespace):
 
 
 def partition(**changes: Any) -> Any:
-    state = {"role": Role.LEADER, "high_watermark": 5, "maximal_isr": (1, 2), "effective_min_isr": 2}
+    state = {"role": Role.LEADER, "terms": 1, "high_watermark": 5, "maximal_isr": (1, 2), "effective_min_isr": 2}
     return Partition(**{**state, **changes})
 
 
@@ -41,6 +41,13 @@ def test_delayed_produce_completes_with_the_code_of_the_partition(
     wait = DelayedProduce(partition(**changes), required)
     assert wait.is_complete() is (code is not None)
     assert wait.code is code
+
+
+def test_delayed_produce_fails_once_the_leadership_was_lost_and_regained() -> None:
+    one = partition()
+    wait = DelayedProduce(one, 5)
+    one.terms = 2
+    assert wait.is_complete() and wait.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_completed_delayed_produce_keeps_its_code() -> None:

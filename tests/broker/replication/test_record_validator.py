@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.replication.record_validator import needs_yielding
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
@@ -31,6 +32,7 @@ from tests.broker.replication.replica_cluster import (
     replica_cluster,
 )
 from tests.broker.storage.batches import batch_of
+from tests.broker.yields import yields_of
 
 MANY = 200_000
 LONG = 8000
@@ -152,6 +154,18 @@ def record_with(offset_delta: int, headers: int) -> bytes:
     """A record with the smallest headers there are."""
     body = b"\0\0" + encode_varint(offset_delta) + b"\1\1" + encode_varint(headers) + bytes(2 * headers)
     return encode_varint(len(body)) + body
+
+
+async def test_many_short_batches_are_validated_in_steps() -> None:
+    """A batch of one record takes as long as several records of a long batch."""
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        request = produce_request(batch("a"))
+        request.topic_data[0].partition_data = [
+            PartitionProduceData(index=0, records=batch("a")) for _ in range(5 * ELEMENTS_PER_YIELD)
+        ]
+        found, others = await yields_of(cluster[1].replicas.inspector.validate(request, message_sets=False))
+        assert len(found) == 5 * ELEMENTS_PER_YIELD and others >= 4
 
 
 def test_negative_record_count_does_not_hide_a_long_batch() -> None:
