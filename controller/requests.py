@@ -4,6 +4,11 @@ Flushed in Kafka's order (`ControllerBrokerRequestBatch`): LeaderAndIsr, UpdateM
 a LeaderAndIsr also goes to all brokers in UpdateMetadata. Each request carries the controller epoch, and the broker
 epoch of the incarnation it is meant for.
 
+A broker decodes and applies a request in few steps, so orders about many partitions are several requests, one after the
+other in the broker's queue. Each row of LeaderAndIsr and StopReplica has its own leader epoch, and each topic of
+UpdateMetadata its own generation: a topic is never split there. A full update is one request, because a broker forgets
+what it does not name.
+
 The generation in a LeaderAndIsr is the *partition's* committed one (R2, K307): a topic that is being resized does not
 pass its new generation to a partition whose own bump is not written yet. Metadata leaves out the partitions that a
 planned growth has created but not published (R12); the clamping of bumped epochs is done where Metadata is answered.
@@ -11,7 +16,9 @@ planned growth has created but not published (R12); the clamping of bumped epoch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from anabranch.controller import effects
 from anabranch.controller.effects import Effect
@@ -25,7 +32,12 @@ from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 FULL_UPDATE = 2
+PARTITIONS_PER_REQUEST: Final = 1000
+"""About how many partitions a request names: 3 ms to decode."""
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+Order = TypeVar("Order")
 
 
 class RequestBatch:
@@ -79,22 +91,44 @@ class RequestBatch:
         found: list[Effect] = []
         leaderships = Leaderships(self._state)
         for broker, leads in sorted(self._leads.items()):
-            request = leader_and_isr_request(self._state, broker, leads, leaderships)
-            if request.topic_states:
-                found.append(self._send(broker, request))
+            for part in parts_of(leads):
+                request = leader_and_isr_request(self._state, broker, part, leaderships)
+                if request.topic_states:
+                    found.append(self._send(broker, request))
         topics: dict[tuple[TopicPartition, ...], list[meta.UpdateMetadataTopicState]] = {}
         for broker, updated in sorted(self._updates.items()):
             same = tuple(updated)
             if same not in topics:  # most often all brokers receive the same topics
                 topics[same] = update_metadata_topics(self._state, same)
             full = broker in self._full
-            found.append(self._send(broker, update_metadata_request(self._state, broker, topics[same], full)))
+            for rows in [topics[same]] if full else topic_parts(topics[same]):
+                found.append(self._send(broker, update_metadata_request(self._state, broker, rows, full)))
         for broker, stops in sorted(self._stops.items()):
-            found.append(self._send(broker, stop_replica_request(self._state, broker, stops)))
+            found += [self._send(broker, stop_replica_request(self._state, broker, part)) for part in parts_of(stops)]
         return found
 
     def _send(self, broker: int, request: object) -> Effect:
         return effects.SendToBroker(broker, self._state.brokers[broker].epoch, request)
+
+
+def parts_of(orders: Mapping[TopicPartition, Order]) -> Iterator[dict[TopicPartition, Order]]:
+    """Split what one broker is to do into requests, in order."""
+    remaining = iter(orders.items())
+    while part := dict(itertools.islice(remaining, PARTITIONS_PER_REQUEST)):
+        yield part
+
+
+def topic_parts(topics: list[meta.UpdateMetadataTopicState]) -> Iterator[list[meta.UpdateMetadataTopicState]]:
+    """Split whole topics into requests, in order; without topics there is one, for the live brokers."""
+    part: list[meta.UpdateMetadataTopicState] = []
+    size = 0
+    for topic in topics:
+        if part and size + len(topic.partition_states) > PARTITIONS_PER_REQUEST:
+            yield part
+            part, size = [], 0
+        part.append(topic)
+        size += len(topic.partition_states)
+    yield part
 
 
 class Leaderships:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from anabranch.controller import requests
+from anabranch.controller.effects import SendToBroker
 from anabranch.controller.model import Plan, Retired, TopicPartition
 from anabranch.controller.requests import RequestBatch
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
@@ -29,6 +32,53 @@ def test_each_broker_gets_one_request_of_each_kind_in_kafka_order() -> None:
         (2, UpdateMetadataRequest),
         (1, StopReplicaRequest),
     ]
+
+
+def test_orders_about_many_partitions_are_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic is whole in UpdateMetadata, which says its generation."""
+    monkeypatch.setattr(requests, "PARTITIONS_PER_REQUEST", 2)
+    _, term = started(brokers=2, partitions=3, replication=2)
+    topic = term.state.topics["t"]
+    term.state.put_topic(replace(topic, name="u"))
+    for index in range(3):
+        term.state.believe(TopicPartition("u", index), term.state.partitions[TopicPartition("t", index)])
+    batch = RequestBatch(term.state)
+    everything = [TopicPartition(name, index) for name in "tu" for index in range(3)]
+    for partition in everything:
+        batch.add_leadership(partition)
+        batch.stop(partition, [2], delete=False)
+    sent = [effect for effect in batch.flush() if isinstance(effect, SendToBroker) and effect.broker_id == 2]
+    assert [
+        (type(one.request), [(row.topic_name, len(row.partition_states)) for row in one.request.topic_states])
+        for one in sent
+    ] == [
+        *[(LeaderAndIsrRequest, rows) for rows in ([("t", 2)], [("t", 1), ("u", 1)], [("u", 2)])],
+        *[(UpdateMetadataRequest, rows) for rows in ([("t", 3)], [("u", 3)])],
+        *[(StopReplicaRequest, rows) for rows in ([("t", 2)], [("t", 1), ("u", 1)], [("u", 2)])],
+    ]
+
+
+def test_full_update_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker forgets the topics that it does not name."""
+    monkeypatch.setattr(requests, "PARTITIONS_PER_REQUEST", 1)
+    _, term = started(brokers=1, partitions=2, replication=1)
+    term.state.put_topic(replace(term.state.topics["t"], name="u"))
+    for index in range(2):
+        term.state.believe(TopicPartition("u", index), term.state.partitions[TopicPartition("t", index)])
+    batch = RequestBatch(term.state)
+    batch.add_everything()
+    batch.add_metadata(T0)
+    (sent,) = batch.flush()
+    assert isinstance(sent, SendToBroker) and sent.request.type == requests.FULL_UPDATE
+    assert [row.topic_name for row in sent.request.topic_states] == ["t", "u"]
+
+
+def test_update_of_brokers_alone_is_one_request() -> None:
+    _, term = started(brokers=1, replication=1)
+    batch = RequestBatch(term.state)
+    batch.add_brokers()
+    (sent,) = batch.flush()
+    assert isinstance(sent, SendToBroker) and [one.id for one in sent.request.live_brokers] == [1]
 
 
 def test_leader_and_isr_has_generation_of_partition_and_not_of_plan() -> None:
