@@ -6,11 +6,13 @@ directory that cannot be read has its own error.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -40,33 +42,43 @@ async def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest
     requested = None
     if request.topics is not None:
         requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    topics = await topics_by_directory(replicas, requested)
     return DescribeLogDirsResponse(
         error_code=ErrorCode.NONE,
-        results=[describe_directory(replicas, one, requested) for one in replicas.logs.directories],
+        results=[describe_directory(one, topics.get(one.path, {})) for one in replicas.logs.directories],
     )
 
 
+async def topics_by_directory(
+    replicas: ReplicaManager, requested: set[tuple[str, int]] | None
+) -> dict[str, dict[str, list[DescribeLogDirsPartition]]]:
+    """Return the rows of the requested logs, or of all that are open at the start: by directory, by topic."""
+    found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
+    turns = YieldBudget()
+    for home, (topic, index), opened, is_future in list(replicas.logs.open_logs()):
+        if requested is not None and (topic, index) not in requested:
+            continue
+        if turns.is_spent():
+            await asyncio.sleep(0)
+        row = DescribeLogDirsPartition(
+            partition_index=index,
+            partition_size=opened.size_bytes,
+            offset_lag=lag_of(replicas.replica(topic, index), opened, is_future=is_future),
+            is_future_key=is_future,
+        )
+        found.setdefault(home.path, {}).setdefault(topic, []).append(row)
+    return found
+
+
 def describe_directory(
-    replicas: ReplicaManager, directory: LogDirectory, requested: set[tuple[str, int]] | None
+    directory: LogDirectory, topics: dict[str, list[DescribeLogDirsPartition]]
 ) -> DescribeLogDirsResult:
-    """Return one directory with its requested partitions, or all."""
+    """Return one directory with these partitions."""
     try:
         total_bytes, usable_bytes = directory.files.space_bytes()
     except OSError as error:
         log.warning("cannot read the size of %s: %s", directory.path, error)
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
-    topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for home, (topic, index), opened, is_future in replicas.logs.open_logs():
-        if home is directory and (requested is None or (topic, index) in requested):
-            partition = replicas.replica(topic, index)
-            topics.setdefault(topic, []).append(
-                DescribeLogDirsPartition(
-                    partition_index=index,
-                    partition_size=opened.size_bytes,
-                    offset_lag=lag_of(partition, opened, is_future=is_future),
-                    is_future_key=is_future,
-                )
-            )
     return DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
         log_dir=directory.path,

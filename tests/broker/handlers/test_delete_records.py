@@ -8,17 +8,21 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.handlers.delete_records import WAITS_AT_ONCE, delete_records
 from anabranch.broker.storage.segment import Segment
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
     ReplicaCluster,
     batch,
+    lead_partitions,
     log_values,
     replica_cluster,
     until,
 )
+from tests.broker.yields import context, yields_of
 
 
 async def delete(
@@ -123,3 +127,22 @@ async def test_delete_records_of_a_compacted_topic_is_refused() -> None:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a"))
         assert await delete(cluster, 1) == (ErrorCode.POLICY_VIOLATION, -1)
+
+
+async def test_delete_records_of_many_partitions_yields_and_waits_for_each() -> None:
+    async with replica_cluster(1) as cluster:
+        lead_partitions(cluster, range(3 * WAITS_AT_ONCE), 1, 1, [1, 2])  # broker 2 is missing, so not waited for
+        request = DeleteRecordsRequest(
+            timeout_ms=20_000,
+            topics=[
+                DeleteRecordsTopic(
+                    name="t",
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=index, offset=0) for index in range(3 * WAITS_AT_ONCE)
+                    ],
+                )
+            ],
+        )
+        response, others = await yields_of(delete_records(context(cluster[1].services, 2), request))
+        assert {(row.error_code, row.low_watermark) for row in response.topics[0].partitions} == {(0, 0)}
+        assert others >= 3 * WAITS_AT_ONCE // ELEMENTS_PER_YIELD + 2, "while it deletes, and between the waits"

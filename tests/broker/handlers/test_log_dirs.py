@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from anabranch import Consumer, Producer
+from anabranch.broker.handlers.describe_log_dirs import describe_log_dirs
 from anabranch.broker.replication import replica_maintenance
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.os_files import OsFiles
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -24,8 +26,12 @@ from anabranch.protocol.apis.describe_log_dirs import (
 )
 from anabranch.protocol.errors import ErrorCode
 from tests.anabranch.cluster.test_in_process import ask, create
+from tests.broker.replication.replica_cluster import lead_partitions, replica_cluster
+from tests.broker.yields import context, while_it_yields, yields_of
 
 pytestmark = pytest.mark.timeout(60)
+
+MANY = 3 * ELEMENTS_PER_YIELD
 
 
 def with_directories(*paths: str) -> Cluster:
@@ -61,6 +67,23 @@ async def test_log_dirs_are_described_with_replicas_and_disk_space(tmp_path: Pat
         assert {len(rows(result)) for result in found.values()} == {2}
         assert all(result.total_bytes >= result.usable_bytes > 0 for result in found.values())
         assert sum(len(rows(result)) for result in (await described(cluster, 1, 2, 9)).values()) == 2
+
+
+async def test_description_of_many_logs_yields_and_one_may_be_deleted_meanwhile() -> None:
+    async with replica_cluster(1) as cluster:
+        lead_partitions(cluster, range(MANY), 1, 1, [1])
+        services = cluster[1].services
+        everything = DescribeLogDirsRequest(topics=None)
+        response, others = await yields_of(describe_log_dirs(context(services, 4), everything))
+        assert [index for index, _ in rows(response.results[0])] == list(range(MANY)) and others >= 2
+        response = await while_it_yields(
+            describe_log_dirs(context(services, 4), everything),
+            lambda: services.replicas.stop_replica("t", MANY - 1, -2, delete=True),
+            after=1,
+        )
+        (topic,) = response.results[0].topics
+        assert [row.partition_index for row in topic.partitions[-2:]] == [MANY - 2, MANY - 1]
+        assert (topic.partitions[-1].partition_size, topic.partitions[-1].offset_lag) == (0, -1)
 
 
 async def test_directories_in_memory_have_the_size_of_memory() -> None:

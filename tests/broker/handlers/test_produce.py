@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 import pytest
 
 from anabranch.broker.handlers.produce import produce
 from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
-from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.message_set import Message, build_message
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
-    ReplicaCluster,
     batch,
+    lead_partitions,
     log_values,
     produce_request,
     replica_cluster,
@@ -226,21 +224,6 @@ async def test_pipelined_batches_keep_their_order() -> None:
 
 
 MANY = 3 * ELEMENTS_PER_YIELD
-
-
-def lead_partitions(cluster: ReplicaCluster, indexes: Iterable[int], leader: int, epoch: int, isr: list[int]) -> None:
-    """Broker 1 and the missing broker 2 replicate these partitions."""
-    for index in indexes:
-        state = LeaderAndIsrPartitionState(
-            partition_index=index,
-            controller_epoch=1,
-            leader=leader,
-            leader_epoch=epoch,
-            isr=isr,
-            partition_epoch=epoch,
-            replicas=[1, 2],
-        )
-        cluster[1].replicas.apply_state("t", topic_id_of("t"), state, has_generations=False)
 
 
 def produce_to_many(acks: int, timeout_ms: int = 60_000) -> ProduceRequest:

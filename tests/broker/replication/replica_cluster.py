@@ -442,6 +442,21 @@ class ReplicaCluster:
         return row
 
 
+def lead_partitions(cluster: ReplicaCluster, indexes: Iterable[int], leader: int, epoch: int, isr: list[int]) -> None:
+    """Give broker 1 its role for many partitions, which the missing broker 2 replicates, too."""
+    for index in indexes:
+        state = LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=epoch,
+            isr=isr,
+            partition_epoch=epoch,
+            replicas=[1, 2],
+        )
+        cluster[1].replicas.apply_state("t", topic_id_of("t"), state, has_generations=False)
+
+
 def produce_request(
     records: bytes, acks: int = -1, generation: int = -1, timeout_ms: int = 60_000, *, topic: str = "t"
 ) -> ProduceRequest:
