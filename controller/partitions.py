@@ -14,7 +14,7 @@ intention.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,6 +31,10 @@ ONLINE, OFFLINE = PartitionPhase.ONLINE, PartitionPhase.OFFLINE
 PARTITIONS_AT_ONCE: Final = 250
 """Partitions of one topic that are created or resized at once. The next ones follow when their leaders have answered
 about most of these, so other requests to a broker need not wait for a whole large topic."""
+
+WRITES_PER_OUTCOME: Final = 400
+"""Elections of one write. Its outcome is handled in one step of 8 ms, which sends the new leaders to the brokers. Not
+fewer than `PARTITIONS_AT_ONCE`, so that resizes continue only after the last outcome."""
 
 LEGAL: Final[Mapping[PartitionPhase, frozenset[PartitionPhase]]] = {
     # from          to
@@ -151,8 +155,7 @@ def elect_offline(state: ClusterState) -> list[Effect]:
                 writes.append(
                     PartitionWrite(partition, with_leader(committed, elected, state.controller_epoch), committed.epoch)
                 )
-    elect = [effects.WritePartitions(tuple(writes), "elect")] if writes else []
-    return [*elect, *create(state, new)]
+    return [*written_in_pieces(writes, "elect"), *create(state, new)]
 
 
 def elect_preferred(state: ClusterState, partitions: Iterable[TopicPartition]) -> list[Effect]:
@@ -167,7 +170,7 @@ def elect_preferred(state: ClusterState, partitions: Iterable[TopicPartition]) -
             writes.append(
                 PartitionWrite(partition, with_leader(committed, elected, state.controller_epoch), committed.epoch)
             )
-    return [effects.WritePartitions(tuple(writes), "elect-preferred")] if writes else []
+    return written_in_pieces(writes, "elect-preferred")
 
 
 def imbalanced_partitions(state: ClusterState, percentage: int) -> list[TopicPartition]:
@@ -217,7 +220,7 @@ def on_replicas_lost(state: ClusterState, gone: frozenset[int], *, quiet: bool =
             writes.append(
                 PartitionWrite(partition, with_leader(committed, left, state.controller_epoch), committed.epoch)
             )
-    return [effects.WritePartitions(tuple(writes), "lose", quiet=quiet)] if writes else []
+    return written_in_pieces(writes, "lose", quiet=quiet)
 
 
 def remove_from_isr(state: ClusterState, partition: TopicPartition, replica: int) -> PartitionWrite | None:
@@ -263,8 +266,21 @@ def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
             writes.append(
                 PartitionWrite(partition, with_leader(committed, elected, state.controller_epoch), committed.epoch)
             )
-    write = effects.WritePartitions(tuple(writes), "shut-down", then=Shutdown(token, broker))
-    return [*batch.flush(), write]
+    then = Shutdown(token, broker)
+    if not writes:
+        return [*batch.flush(), effects.WritePartitions((), "shut-down", then=then)]
+    return [*batch.flush(), *written_in_pieces(writes, "shut-down", then=then)]
+
+
+def written_in_pieces(
+    writes: Sequence[PartitionWrite], label: str, *, quiet: bool = False, then: Shutdown | None = None
+) -> list[Effect]:
+    """Split the elections of one event; `then` belongs to the last piece, whose outcome comes after all others."""
+    pieces = [tuple(writes[at : at + WRITES_PER_OUTCOME]) for at in range(0, len(writes), WRITES_PER_OUTCOME)]
+    return [
+        effects.WritePartitions(piece, label, then=then if number == len(pieces) else None, quiet=quiet)
+        for number, piece in enumerate(pieces, 1)
+    ]
 
 
 def after_write(

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
-from anabranch.controller import effects, events, machine
+from anabranch.controller import effects, events, machine, partitions
 from anabranch.controller.candidacy import Candidacy, ControllerTenure, NoLongerController
 from anabranch.controller.channels import ControllerChannelManager
 from anabranch.controller.effects import Effect
@@ -45,6 +45,11 @@ class ControllerEvent:
         return (
             f"[{self.at_s:.3f}] controller {self.controller_id}@{self.controller_epoch}: {self.kind} {details}".rstrip()
         )
+
+
+def is_large(event: events.Event) -> bool:
+    """Return whether an outcome takes milliseconds to handle."""
+    return isinstance(event, events.PartitionsWritten) and len(event.written) >= partitions.PARTITIONS_AT_ONCE
 
 
 class Runner:
@@ -130,6 +135,8 @@ class Runner:
                 outcome = await self._act(effect)
                 if outcome is not None:
                     (posted if isinstance(effect, effects.Post) else outcomes).append(outcome)
+            if outcomes and is_large(outcomes[0]):
+                await asyncio.sleep(0)  # only this task changes the state
         self.state.check()
 
     async def _act(self, effect: Effect) -> events.Event | None:

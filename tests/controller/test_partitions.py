@@ -7,6 +7,8 @@ import itertools
 import pytest
 
 from anabranch.controller import partitions
+from anabranch.controller.effects import WritePartitions
+from anabranch.controller.follow_ups import Shutdown
 from anabranch.controller.model import PartitionPhase, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.state import ClusterState
@@ -54,6 +56,25 @@ def test_partition_without_live_replica_is_created_when_one_joins() -> None:
     world.add_brokers(1)
     term.brokers_changed()
     assert world.state("t", 0).leader == 1
+
+
+def test_elections_of_many_partitions_are_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outcome of each takes milliseconds, and the request of a caller is answered after the last."""
+    monkeypatch.setattr(partitions, "WRITES_PER_OUTCOME", 2)
+    world, term = started(brokers=3, partitions=5, replication=3)
+    term.state.shutting_down.add(2)
+    shutdown = partitions.shut_down(term.state, 2, 7)
+    pieces = [(len(one.writes), one.then) for one in shutdown if isinstance(one, WritePartitions)]
+    assert pieces == [(2, None), (2, None), (1, Shutdown(7, 2))]
+    del world.brokers[2]
+    term.brokers_changed()
+    states = world.states_of("t")
+    assert len(states) == 5 and all(one.leader != 2 and 2 not in one.isr for one in states.values())
+    assert {held.leader for (broker, _), held in world.held.items() if broker == 1} == {1, 3}, "both know it"
+
+
+def test_piece_of_elections_is_large_enough_to_postpone_resizes_to_the_last_outcome() -> None:
+    assert partitions.WRITES_PER_OUTCOME >= partitions.PARTITIONS_AT_ONCE
 
 
 def test_leader_loss_elects_in_one_write() -> None:

@@ -9,11 +9,13 @@ from random import Random
 
 import pytest
 
-from anabranch.controller import topic_admin
+from anabranch.controller import machine, partitions, topic_admin
 from anabranch.controller.candidacy import NoLongerController
 from anabranch.controller.controller import Controller
-from anabranch.controller.events import TopicSnapshot
+from anabranch.controller.effects import Effect
+from anabranch.controller.events import Event, PartitionsWritten, TopicSnapshot
 from anabranch.controller.runner import Runner
+from anabranch.controller.state import ClusterState
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import Create, SessionExpired
 from tests.controller.cluster import TestCluster
@@ -190,4 +192,31 @@ async def test_deletion_of_a_topic_created_during_a_takeover_is_carried_out(monk
     await cluster.add_controller(101)
     await cluster.until(lambda: cluster.active is not None)
     assert await deletion_is_carried_out(cluster, "t")
+    await cluster.stop()
+
+
+async def test_other_callbacks_run_between_the_outcomes_of_a_large_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that leads thousands of partitions stops: their new leaders are sent in steps."""
+    cluster = await TestCluster.start(2)
+    await cluster.create_topic("t", 6, replication=2)
+    monkeypatch.setattr(partitions, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(partitions, "WRITES_PER_OUTCOME", 2)
+    turns, loop, step, handled = 0, asyncio.get_running_loop(), machine.step, list[int]()
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if len(handled) < 3:
+            loop.call_soon(turn)
+
+    def watched(state: ClusterState, event: Event) -> list[Effect]:
+        handled.extend([turns] if isinstance(event, PartitionsWritten) else [])
+        return step(state, event)
+
+    monkeypatch.setattr(machine, "step", watched)
+    loop.call_soon(turn)
+    await cluster.brokers[1].die()
+    await cluster.until_states("t", lambda states: all(one.isr == (2,) for one in states.values()))
+    await cluster.until(lambda: len(handled) == 3)
+    assert handled[0] < handled[1] < handled[2]
     await cluster.stop()
