@@ -327,9 +327,9 @@ def visible(partition: PartitionImage, topic_generation: int) -> PartitionImage 
 
     The leader is not hidden: it fences a consumer with the clamped epoch, which then refreshes its metadata.
     """
-    unpublished = next((start for start in partition.gen_start if start[0] > topic_generation), None)
-    if unpublished is None:
-        return partition
+    if not partition.gen_start or partition.gen_start[-1][0] <= topic_generation:
+        return partition  # nearly all of thousands
+    unpublished = next(start for start in partition.gen_start if start[0] > topic_generation)
     published = tuple(start for start in partition.gen_start if start[0] <= topic_generation)
     if not published:
         return None  # created by a resize that is not published yet
@@ -353,7 +353,9 @@ def partition_image(state: UpdateMetadataPartitionState) -> PartitionImage:
         offline_replicas=tuple(state.offline_replicas),
         partition_epoch=state.zk_version,
         generation=state.generation,
-        gen_start=tuple(sorted((start.generation, start.leader_epoch) for start in state.gen_start)),
+        gen_start=tuple(sorted([(start.generation, start.leader_epoch) for start in state.gen_start]))
+        if state.gen_start
+        else (),
         marked_for_deletion=state.marked_for_deletion,
     )
 

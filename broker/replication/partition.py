@@ -157,7 +157,8 @@ class Partition:
         continues = self.role is Role.LEADER
         # No other broker can have led in between, so no replica has another leader's records since.
         self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.has_all_earlier_records
-        self.terms += not continues
+        if not continues:
+            self.terms += 1
         self._adopt(state, Role.LEADER)
         self.isr = tuple(state.isr)
         self.leader_epoch_start_offset = self.log.log_end_offset
