@@ -198,13 +198,18 @@ class GroupOffsets:
         return {one for one in partitions if topics is None or one[0] in topics}
 
     async def remove_topics(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
-        """Delete the offsets of deleted topics, and the group if nothing is left of it."""
-        before = {one: slot.offsets.committed.get(one) for one in partitions}
+        """Delete the offsets of deleted topics, and the group if nothing is left of it.
+
+        Offsets whose records are in the journal by now are those of the deleted topics, also if they are replicated
+        later; later ones are those of new topics with these names.
+        """
+        end_offset: int | None = None
 
         def choose() -> Doomed:
-            known = slot.offsets.committed
-            doomed = [one for one, value in before.items() if known.get(one) is value]
-            return self._doomed(slot, doomed)
+            nonlocal end_offset
+            if end_offset is None:
+                end_offset = self._runtime.journal.end_offset(slot.partition)
+            return self._doomed(slot, [one for one in partitions if slot.offsets.last_record(one) < end_offset])
 
         await self.forget(slot, choose)
 

@@ -178,6 +178,13 @@ class Offsets:
         """Return the partitions of these topics with an offset that is committed, staged or being written."""
         return [one for one in dict.fromkeys([*self.partitions(), *self._in_flight]) if one[0] in topics]
 
+    def last_record(self, partition: TopicPartition) -> int:
+        """Return the journal offset of the last record of a partition, committed or staged; -1 if there is none."""
+        known = [staged[partition] for staged in self.staged.values() if partition in staged]
+        if partition in self.committed:
+            known.append(self.committed[partition])
+        return max((one.journal_offset for one in known), default=-1)
+
     def offset_of(self, partition: TopicPartition) -> int:
         """Return the committed offset, -1 if there is none."""
         known = self.committed.get(partition)

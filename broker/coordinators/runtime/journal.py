@@ -221,6 +221,10 @@ class Journal:
         """Return the log start offset. Raises KafkaError if this broker does not lead the partition."""
         return self._replicas.leader_of(self.topic, partition).log.log_start_offset
 
+    def end_offset(self, partition: int) -> int:
+        """Return the offset of the next record. Raises KafkaError if this broker does not lead the partition."""
+        return self._replicas.leader_of(self.topic, partition).log.log_end_offset
+
     def read(self, partition: int, offset: int) -> tuple[bytes, int]:
         """Return the next batches of a partition and the offset after them; an unchanged offset means the end."""
         stored = self._replicas.leader_of(self.topic, partition).log

@@ -376,11 +376,24 @@ async def test_offset_that_is_committed_while_many_expire_stays() -> None:
 
 
 async def test_offset_of_a_new_topic_stays_while_those_of_the_deleted_one_are_removed() -> None:
+    """Also if the old one had none in the partition but one that a transaction has not committed."""
     async with world_with_many_offsets() as (world, slot):
-        deleted = [("wide", index) for index in range(WIDE)]
-        removal = world.groups(1).offsets.remove_topics(slot, deleted)
-        await while_it_yields(removal, lambda: commit_again(world, slot))
-        assert slot.offsets.committed.keys() == {("wide", 5), (TOPIC, 0)}
+        ctx, offsets, date_ms = context(world[1].services, 9), slot.offsets, world.groups(1).date_ms()
+        for partition in (("wide", WIDE), ("wide", WIDE + 1)):
+            offsets.stage(1, partition, CommittedOffset(offset=7, commit_timestamp_ms=date_ms, journal_offset=3))
+        new: list[asyncio.Future[Any]] = []
+
+        def commit_to_new_topic() -> None:
+            new.append(asyncio.ensure_future(offset_commit(ctx, commit_request({5: 8}, topic="wide"))))
+            later = world.groups(1).journal.end_offset(0)
+            value = CommittedOffset(offset=8, commit_timestamp_ms=date_ms, journal_offset=later)
+            offsets.stage(2, ("wide", WIDE + 1), value)
+
+        removal = world.groups(1).offsets.remove_topics(slot, offsets.partitions_of({"wide"}))
+        await while_it_yields(removal, commit_to_new_topic)
+        assert commit_errors(await new[0]) == [ErrorCode.NONE]
+        assert offsets.committed.keys() == {("wide", 5), (TOPIC, 0)}
+        assert offsets.staged[2].keys() == {("wide", WIDE + 1)} and ("wide", WIDE) not in offsets.staged.get(1, ())
 
 
 async def test_group_that_is_joined_while_its_deletion_yields_stays() -> None:
@@ -409,22 +422,29 @@ async def test_retention_check_yields_between_many_groups() -> None:
         assert others >= 2
 
 
+def hold_first_write(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """The next append of the coordinator completes only after an event; the other tells that it is in the log."""
+    journal, written, released = world.groups(1).journal, asyncio.Event(), asyncio.Event()
+    write = journal._write
+
+    async def write_slowly(*values: Any, **options: Any) -> int:
+        first_offset = await write(*values, **options)
+        if not written.is_set():
+            written.set()
+            await released.wait()
+        return first_offset
+
+    monkeypatch.setattr(journal, "_write", write_slowly)
+    return written, released
+
+
 async def test_commit_that_is_replicated_after_its_topic_was_deleted_is_not_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A new topic of the name would be read from the offset of the old one."""
     async with group_world() as world:
         coordinator, connection = world.groups(1), await world[1].connect()
-        write, written, released = coordinator.journal._write, asyncio.Event(), asyncio.Event()
-
-        async def write_slowly(*values: Any, **options: Any) -> int:
-            first_offset = await write(*values, **options)
-            if not written.is_set():
-                written.set()
-                await released.wait()
-            return first_offset
-
-        monkeypatch.setattr(coordinator.journal, "_write", write_slowly)
+        written, released = hold_first_write(world, monkeypatch)
         committing = asyncio.ensure_future(connection.call(commit_request({0: 7})))
         await written.wait()
         coordinator.on_topics_gone({TOPIC: bytes(16)})
@@ -432,3 +452,17 @@ async def test_commit_that_is_replicated_after_its_topic_was_deleted_is_not_appl
         released.set()
         await committing
         assert committed(world) == set()
+
+
+async def test_commit_that_is_replicated_while_the_offsets_of_its_deleted_topic_are_removed_is_removed_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world_with_many_offsets() as (world, slot):
+        coordinator, ctx = world.groups(1), context(world[1].services, 9)
+        written, released = hold_first_write(world, monkeypatch)
+        committing = asyncio.ensure_future(offset_commit(ctx, commit_request({5: 8}, topic="wide")))
+        await written.wait()
+        removal = coordinator.offsets.remove_topics(slot, slot.offsets.partitions_of({"wide"}))
+        await while_it_yields(removal, released.set)
+        assert commit_errors(await committing) == [ErrorCode.NONE]
+        assert committed(world) == {(TOPIC, 0)}
