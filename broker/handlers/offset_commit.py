@@ -36,6 +36,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
+    from anabranch.protocol.apis.txn_offset_commit import TxnOffsetCommitRequestTopic
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
@@ -72,7 +73,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
         groups = ctx.services.groups
         values, codes = await values_of(ctx, request, accepted, turns)
         records = await encode(groups.journal, request.group_id, values, turns)
-        if (newer := ctx.services.metadata.image) is not image and any_is_deleted(request.topics, image, newer):
+        if any_is_deleted(request.topics, image, ctx.services.metadata.image):
             return await offset_commit(ctx, request)
         try:
             await groups.offsets.commit(request, values, records, accepted.keys(), version=ctx.version)
@@ -112,9 +113,11 @@ async def values_of(
     return values, too_long
 
 
-def any_is_deleted(topics: Iterable[OffsetCommitRequestTopic], before: ClusterImage, now: ClusterImage) -> bool:
+def any_is_deleted(
+    topics: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic], before: ClusterImage, now: ClusterImage
+) -> bool:
     """Return whether one of these topics was deleted; a new topic may have its name."""
-    return any(
+    return now is not before and any(
         (known := before.topics.get(topic.name)) is not None
         and ((newer := now.topics.get(topic.name)) is None or newer.topic_id != known.topic_id)
         for topic in topics

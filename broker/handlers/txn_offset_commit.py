@@ -16,6 +16,7 @@ from anabranch.broker.coordinators.groups.group_offsets import utf16_length
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.handlers.offset_commit import any_is_deleted
 from anabranch.broker.handlers.refused_rows import refused_first
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
@@ -29,7 +30,8 @@ from anabranch.protocol.apis.txn_offset_commit import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata.metadata_cache import TopicImage
+    from anabranch.broker.coordinators.groups.group_transactions import PreparedCommit
+    from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
 
 FIRST_VERSION_THAT_WAITS: int = 2
 FIRST_VERSION_THAT_MAY_ABORT: int = 4
@@ -44,9 +46,10 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
     if outcome is not ErrorCode.NONE:
         return await make_response(request, turns, refused, too_long, outcome)
     now_ms, metadata_max = ctx.services.now_ms(), ctx.services.settings.offset_metadata_max_bytes
+    image = ctx.services.metadata.image
     staged: dict[TopicPartition, CommittedOffset] = {}
     for topic in request.topics:
-        code, known = topic_refusal(ctx, topic.name)
+        code, known = topic_refusal(ctx, topic.name, image)
         for one in topic.partitions:
             key = (topic.name, one.partition_index)
             if known is None or not known.has_had(one.partition_index):
@@ -58,7 +61,13 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
             if turns.is_spent():
                 await asyncio.sleep(0)
     if staged or too_long:
-        outcome = await commit(ctx, request, staged, turns)
+        try:
+            prepared = await prepare(ctx, request, staged, turns)
+            if any_is_deleted(request.topics, image, ctx.services.metadata.image):
+                return await txn_offset_commit(ctx, request)
+            await ctx.services.groups.transactions.commit(request, prepared)
+        except KafkaError as error:
+            outcome = code_in_version(error.code, ctx.version)
     return await make_response(request, turns, refused, too_long if outcome is ErrorCode.NONE else {}, outcome)
 
 
@@ -97,33 +106,34 @@ async def make_response(
     return TxnOffsetCommitResponse(topics=topics)
 
 
-async def commit(
+async def prepare(
     ctx: RequestContext,
     request: TxnOffsetCommitRequest,
     staged: Mapping[TopicPartition, CommittedOffset],
     turns: YieldBudget,
-) -> ErrorCode:
+) -> PreparedCommit:
+    """Do what precedes the commit, and may take a while. Raises KafkaError."""
+    return await ctx.services.groups.transactions.prepare(
+        request,
+        staged,
+        turns,
+        abortable=ctx.version >= FIRST_VERSION_THAT_MAY_ABORT,
+        adds=ctx.version >= FIRST_VERSION_THAT_ADDS,
+    )
+
+
+def code_in_version(code: ErrorCode, version: int) -> ErrorCode:
     """Return the coordinator's error code in terms of the request's version."""
-    try:
-        await ctx.services.groups.transactions.commit(
-            request,
-            staged,
-            turns,
-            abortable=ctx.version >= FIRST_VERSION_THAT_MAY_ABORT,
-            adds=ctx.version >= FIRST_VERSION_THAT_ADDS,
-        )
-    except KafkaError as error:
-        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and ctx.version < FIRST_VERSION_THAT_WAITS:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return error.code
-    return ErrorCode.NONE
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_THAT_WAITS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
 
 
-def topic_refusal(ctx: RequestContext, topic: str) -> tuple[ErrorCode, TopicImage | None]:
+def topic_refusal(ctx: RequestContext, topic: str, image: ClusterImage) -> tuple[ErrorCode, TopicImage | None]:
     """Return the error of missing partitions of a topic; the topic, unless the client may not read it."""
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ctx.services.metadata.topic(topic)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, image.topics.get(topic)
 
 
 def value_of(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:

@@ -20,6 +20,7 @@ from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, Records
 from anabranch.broker.replication.transaction_verification import Transaction
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
@@ -37,6 +38,15 @@ VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 """The client's error if the transaction coordinator did not confirm; the client retries at this coordinator."""
 
 
+@value
+class PreparedCommit:
+    """Offsets to stage, encoded, for a transaction that its coordinator has verified."""
+
+    values: Mapping[TopicPartition, CommittedOffset]
+    records: Records
+    verification: Verification | None
+
+
 class GroupTransactions:
     """Stage transactional offset commits of groups, and settle them at the end of the transaction."""
 
@@ -44,7 +54,7 @@ class GroupTransactions:
         self._runtime = runtime
         self._replicas = replicas
 
-    async def commit(
+    async def prepare(
         self,
         request: TxnOffsetCommitRequest,
         values: Mapping[TopicPartition, CommittedOffset],
@@ -52,14 +62,21 @@ class GroupTransactions:
         *,
         abortable: bool,
         adds: bool,
-    ) -> None:
-        """Stage offsets for a transaction that its coordinator has verified. Raises KafkaError."""
+    ) -> PreparedCommit:
+        """Encode offsets, and let the transaction's coordinator verify it. Raises KafkaError.
+
+        Both may take a while: check afterwards what the offsets depend on.
+        """
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         partition = self._runtime.table.leadership.shard_of(request.group_id).partition
         producer = (request.producer_id, request.producer_epoch)
         records = await encode(self._runtime.journal, request.group_id, values, turns, producer)
-        verification = await self._verify(request, partition, abortable, adds)
+        return PreparedCommit(values, records, await self._verify(request, partition, abortable, adds))
+
+    async def commit(self, request: TxnOffsetCommitRequest, prepared: PreparedCommit) -> None:
+        """Stage offsets for a transaction. Raises KafkaError."""
+        values = prepared.values
         slot = self._runtime.table.find_or_create(request.group_id)
         try:
             sender = Commit(
@@ -71,7 +88,7 @@ class GroupTransactions:
             )
             slot.authorize(sender, self._runtime.clock_ms())
             if values:
-                await self._stage(slot, request, values, records, verification)
+                await self._stage(slot, request, prepared)
         finally:
             self._runtime.reschedule(slot)
 
@@ -93,15 +110,13 @@ class GroupTransactions:
         self,
         slot: GroupEntry,
         request: TxnOffsetCommitRequest,
-        values: Mapping[TopicPartition, CommittedOffset],
-        records: Records,
-        verification: Verification | None,
+        prepared: PreparedCommit,
     ) -> None:
         def on_appended(first_offset: int) -> None:
-            slot.offsets.stage_all(request.producer_id, values, first_offset)
+            slot.offsets.stage_all(request.producer_id, prepared.values, first_offset)
 
-        part = TransactionPart((request.producer_id, request.producer_epoch), verification, on_appended)
-        await slot.write(self._runtime.journal, records, COMMIT_ERRORS, part)
+        part = TransactionPart((request.producer_id, request.producer_epoch), prepared.verification, on_appended)
+        await slot.write(self._runtime.journal, prepared.records, COMMIT_ERRORS, part)
 
     def on_marker(self, partition: int, producer_id: int, offset: int, *, commit: bool) -> None:
         """Settle a transaction whose marker at `offset` all in-sync replicas of a `__consumer_offsets` partition have.

@@ -74,7 +74,11 @@ class GroupWorld(SteadyCluster):
             for index in range(partitions)
         ]
         gone = UpdateMetadataTopicState(topic_name=topic, topic_id=metadata.topic_id(topic), partition_states=rows)
-        metadata.apply(UpdateMetadataRequest(controller_id=9, controller_epoch=1, topic_states=[gone], live_brokers=[]))
+        metadata.apply(
+            UpdateMetadataRequest(
+                controller_id=9, controller_epoch=1, topic_states=[gone], live_brokers=self.live_brokers()
+            )
+        )
 
 
 @asynccontextmanager

@@ -313,6 +313,22 @@ class ReplicaCluster:
             ],
         )
 
+    def live_brokers(self) -> list[UpdateMetadataBroker]:
+        """The running brokers, as the controller names them."""
+        return [
+            UpdateMetadataBroker(
+                id=b.id,
+                endpoints=[
+                    UpdateMetadataEndpoint(
+                        port=b.server.port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0
+                    )
+                ],
+                rack=self.racks.get(b.id),
+                broker_epoch=b.epoch,
+            )
+            for b in self.brokers.values()
+        ]
+
     async def publish(self, only: Iterable[int] | None = None) -> None:
         """Send UpdateMetadata."""
         topics: dict[str, UpdateMetadataTopicState] = {}
@@ -341,19 +357,7 @@ class ReplicaCluster:
             controller_epoch=1,
             type=FULL_UPDATE,
             topic_states=list(topics.values()),
-            live_brokers=[
-                UpdateMetadataBroker(
-                    id=b.id,
-                    endpoints=[
-                        UpdateMetadataEndpoint(
-                            port=b.server.port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0
-                        )
-                    ],
-                    rack=self.racks.get(b.id),
-                    broker_epoch=b.epoch,
-                )
-                for b in self.brokers.values()
-            ],
+            live_brokers=self.live_brokers(),
         )
         for broker in [self.brokers[one] for one in (only or self.brokers)]:
             await self.call(broker, request)

@@ -318,3 +318,34 @@ async def test_coordinator_that_resigns_while_a_transactional_commit_yields_refu
         request = txn_commit_request(dict.fromkeys(range(3000), 5))
         working = txn_offset_commit(context(world[1].services, 4), request)
         assert set(codes_of(await while_it_yields(working, world.groups(1).step_down))) == {ErrorCode.NOT_COORDINATOR}
+
+
+@pytest.mark.parametrize("verifies", [False, True])
+async def test_topic_that_is_deleted_during_a_transactional_commit_is_unknown(verifies: bool) -> None:
+    """Its staged offset would take effect with the transaction, and a new topic of the name be read from there.
+
+    While many offsets are encoded, or while the transaction is verified.
+    """
+    async with group_world() as world:
+        await world.create_topic(3000, "doomed")
+        _, coordinator = await begin_transaction(world)
+        request = txn_commit_request({0: 5})
+        request.topics += txn_commit_request(dict.fromkeys(range(1 if verifies else 3000), 5), topic="doomed").topics
+        ctx = context(world[1].services, 4)
+        if verifies:
+            coordinator.hold = asyncio.Event()
+            working = asyncio.ensure_future(txn_offset_commit(ctx, request))
+            await until(lambda: len(coordinator.asked) == 1)
+            world.delete_topic("doomed", partitions=3000)
+            coordinator.hold.set()
+            response = await working
+        else:
+            response = await while_it_yields(
+                txn_offset_commit(ctx, request), lambda: world.delete_topic("doomed", partitions=3000)
+            )
+        assert {row.name: {one.error_code for one in row.partitions} for row in response.topics} == {
+            "t": {ErrorCode.NONE},
+            "doomed": {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+        }
+        (staged,) = world.groups(1).offsets.of("g").staged.values()
+        assert list(staged) == [("t", 0)]
