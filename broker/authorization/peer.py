@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+from dataclasses import field
 from typing import Final
 
 from anabranch.protocol.host_port import format_host_port
-from anabranch.protocol.values import value
+from anabranch.protocol.values import slotted, value
 
 PLAINTEXT: Final = "PLAINTEXT"
 ANONYMOUS: Final = "User:ANONYMOUS"
+
+
+@slotted(eq=False)
+class ConnectionState:
+    """The state of a connection, for requests that are processed meanwhile."""
+
+    is_lost: bool = False
 
 
 @value
@@ -32,6 +40,7 @@ class Peer:
     software_name: str = ""
     """The client's software name from ApiVersions (KIP-511), which is not verified."""
     software_version: str = ""
+    connection: ConnectionState = field(default_factory=ConnectionState, repr=False, compare=False)
 
     @property
     def acl_host(self) -> str:

@@ -50,6 +50,15 @@ class RequestContext:
     peer: Peer
 
 
+def refuse_if_lost(ctx: RequestContext) -> None:
+    """Raise CloseConnection if the client's connection is lost: it may have repeated the request, and gone on.
+
+    For a request that has waited or yielded, and would undo what the client has requested since.
+    """
+    if ctx.peer.connection.is_lost:
+        raise CloseConnection("the connection was lost while a request was prepared")
+
+
 @value
 class HandlerDeclaration:
     """The arguments of `@handles`."""

@@ -18,7 +18,7 @@ from anabranch.broker.config.broker_settings import INT64_MAX
 from anabranch.broker.coordinators.groups.group_offsets import encode, utf16_length
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.dispatch.auth_helper import is_authorized
-from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.dispatch.request_context import RequestContext, handles, refuse_if_lost
 from anabranch.broker.handlers import zookeeper_offsets
 from anabranch.broker.handlers.refused_rows import refused_first
 from anabranch.broker.handlers.topic_ids import name_them
@@ -73,6 +73,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
         groups = ctx.services.groups
         values, codes = await values_of(ctx, request, accepted, turns)
         records = await encode(groups.journal, request.group_id, values, turns)
+        refuse_if_lost(ctx)
         if any_is_deleted(request.topics, image, ctx.services.metadata.image):
             return await offset_commit(ctx, request)
         try:

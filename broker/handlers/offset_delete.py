@@ -10,7 +10,7 @@ import asyncio
 
 from anabranch.broker.coordinators.offsets.committed_offsets import TopicPartition
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
-from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.dispatch.request_context import RequestContext, handles, refuse_if_lost
 from anabranch.broker.handlers.refused_rows import refused_first
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
@@ -44,7 +44,8 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         existing = [one for one in requested if one not in refused]
-        consumed = await services.groups.offsets.delete_unconsumed(request.group_id, existing)
+        offsets = services.groups.offsets
+        consumed = await offsets.delete_unconsumed(request.group_id, existing, lambda: refuse_if_lost(ctx))
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code, topics=[])
     errors = refused | dict.fromkeys(consumed, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)

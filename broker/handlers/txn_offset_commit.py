@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from anabranch.broker.coordinators.groups.group_offsets import utf16_length
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.dispatch.auth_helper import is_authorized
-from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.dispatch.request_context import RequestContext, handles, refuse_if_lost
 from anabranch.broker.handlers.offset_commit import any_is_deleted
 from anabranch.broker.handlers.refused_rows import refused_first
 from anabranch.broker.tasks.yield_budget import YieldBudget
@@ -63,6 +63,7 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
     if staged or too_long:
         try:
             prepared = await prepare(ctx, request, staged, turns)
+            refuse_if_lost(ctx)
             if any_is_deleted(request.topics, image, ctx.services.metadata.image):
                 return await txn_offset_commit(ctx, request)
             await ctx.services.groups.transactions.commit(request, prepared)

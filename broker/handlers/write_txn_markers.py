@@ -69,6 +69,8 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
         content = control_batch(marker, ctx.services.now_ms())
         for partition in [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]:
             await turns.spend()
+            if ctx.peer.connection.is_lost:
+                break  # the coordinator may have written it by another connection, and the next transaction begun
             try:
                 offset, wait = append(replicas, partition, content, newer=marker.transaction_version >= EPOCH_BUMP)
                 written.append(Written(marker, partition, offset, wait))

@@ -123,10 +123,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Stop serving once the present request and every Produce behind it are processed, since acks may be 0.
 
         A request that only waits and reads is cancelled at once. Requests that have not started are dropped: the client
-        may have repeated them elsewhere, and a commit processed after its successor would undo it.
+        may have repeated them elsewhere, and a commit processed after its successor would undo it. So does a commit
+        that has not been appended yet (`refuse_if_lost`).
         """
         self._transport = None
-        self._requests.is_lost = True
+        self._requests.lose()
         self._writer.drop()
         task = self._serving.task
         if task is None:

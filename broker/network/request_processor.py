@@ -15,7 +15,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from anabranch.broker.authorization.peer import UNKNOWN_PEER
+from anabranch.broker.authorization.peer import UNKNOWN_PEER, Peer
 from anabranch.broker.network.eager_coroutine import EagerCoroutine, start_eagerly
 from anabranch.broker.network.request_pipeline import RequestPipeline
 from anabranch.broker.network.response_writer import BATCHED_RESPONSE_BYTES_MAX
@@ -68,7 +68,7 @@ class RequestProcessor:
         self._connection = connection
         self._server = server
         self._writer = writer
-        self.peer = UNKNOWN_PEER
+        self.peer = Peer(UNKNOWN_PEER.host)
         self.core = ServerConnection(
             server.dispatcher.audiences.others.accepted,
             server.frame_bytes_max,
@@ -90,6 +90,10 @@ class RequestProcessor:
             self.authenticator = sasl.make_authenticator(self, lambda: server.dispatcher)
         self.is_admitted = sasl is None
         """Whether the client has logged in, or need not."""
+
+    def lose(self) -> None:
+        """Note that the connection is lost."""
+        self.is_lost = self.peer.connection.is_lost = True
 
     # --- called by the authenticator
 

@@ -12,17 +12,28 @@ from typing import Any, TypeVar
 
 import pytest
 
-from anabranch.broker.authorization.peer import UNKNOWN_PEER
-from anabranch.broker.dispatch.request_context import RequestContext
+from anabranch.broker.authorization.peer import UNKNOWN_PEER, Peer
+from anabranch.broker.dispatch.request_context import CloseConnection, RequestContext
 from anabranch.broker.dispatch.services import Services
 from anabranch.broker.tasks import yield_budget
 
 Response = TypeVar("Response")
 
 
-def context(services: Services, version: int) -> RequestContext:
+def context(services: Services, version: int, peer: Peer = UNKNOWN_PEER) -> RequestContext:
     """The context of a request in this version, for a call of its handler."""
-    return RequestContext(services, version, "test", UNKNOWN_PEER)
+    return RequestContext(services, version, "test", peer)
+
+
+async def refused_after_loss(handler: Callable[[Peer], Coroutine[Any, Any, object]]) -> None:
+    """Run a handler whose connection is lost after it has yielded a few times: it has to stop without a response."""
+    peer = Peer("127.0.0.1")
+
+    def lose() -> None:
+        peer.connection.is_lost = True
+
+    with pytest.raises(CloseConnection):
+        await while_it_yields(handler(peer), lose)
 
 
 @contextlib.contextmanager

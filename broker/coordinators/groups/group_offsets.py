@@ -163,10 +163,13 @@ class GroupOffsets:
         if not self._runtime.table.knows(slot):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"group {slot.group_id!r} was closed meanwhile")
 
-    async def delete_unconsumed(self, group_id: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    async def delete_unconsumed(
+        self, group_id: str, partitions: Iterable[TopicPartition], check: Callable[[], None]
+    ) -> set[TopicPartition]:
         """Delete offsets for an administrator; return those of topics that members still consume.
 
-        Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP if the members' topics are unknown.
+        Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP if the members' topics are unknown. `check` is called before the
+        tombstones are written, and may raise.
         """
         slot = self._runtime.table.find(group_id)
         if slot is None or slot.vacant:
@@ -176,6 +179,7 @@ class GroupOffsets:
 
         def choose() -> Doomed:
             nonlocal consumed
+            check()
             consumed = self._consumed(slot, requested)
             doomed = [one for one in requested if one not in consumed and one in slot.offsets.committed]
             return self._doomed(slot, doomed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from anabranch.broker.authorization.peer import Peer
@@ -15,6 +17,14 @@ def test_unauthenticated_peer_is_anonymous() -> None:
 def test_user_name_may_contain_colons() -> None:
     assert Peer("::1", 5000, "User:a:b").user == "a:b"
     assert str(Peer("::1", 5000, "User:a:b")) == "[::1]:5000"
+
+
+def test_peer_is_the_same_before_and_after_its_login() -> None:
+    """The connection's state is shared, and no part of its identity."""
+    before = Peer("::1", 5000)
+    after = dataclasses.replace(before, principal="User:a")
+    before.connection.is_lost = True
+    assert after.connection.is_lost and after == Peer("::1", 5000, "User:a") and "lost" not in repr(after)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
-from anabranch.broker.dispatch.request_context import answer_each, declaration_of, handles, version_range
+from anabranch.broker.authorization.peer import Peer
+from anabranch.broker.dispatch.request_context import (
+    CloseConnection,
+    RequestContext,
+    answer_each,
+    declaration_of,
+    handles,
+    refuse_if_lost,
+    version_range,
+)
+from anabranch.broker.dispatch.services import Services
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -23,6 +35,15 @@ async def test_handler_declaration_leaves_the_function_callable() -> None:
     declared = declaration_of(heartbeat)
     assert (declared.request, declared.first_version, declared.last_version) == (HeartbeatRequest, 1, 3)
     assert await heartbeat() == 5
+
+
+def test_request_of_a_lost_connection_is_refused() -> None:
+    peer = Peer("127.0.0.1")
+    ctx = RequestContext(cast(Services, None), 9, "client", peer)
+    refuse_if_lost(ctx)
+    peer.connection.is_lost = True
+    with pytest.raises(CloseConnection):
+        refuse_if_lost(ctx)
 
 
 async def test_refused_row_does_not_fail_others() -> None:

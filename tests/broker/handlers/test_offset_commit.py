@@ -21,6 +21,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from anabranch.protocol.records.batch import iter_batches
 from tests.broker.coordinators.world import GroupWorld, commit_errors, commit_request, group_world, join_alone
+from tests.broker.replication.replica_cluster import until
 from tests.broker.yields import context, while_it_yields, yields_of
 from tests.clients.consumer.groups import GROUP, TOPIC, cluster_and_admin, make_topic, resize
 
@@ -50,6 +51,7 @@ async def test_offset_of_removed_partition_is_committed(transactional: bool) -> 
 
 
 WIDE: Final = 3000
+OFFSET_COMMIT: Final = 8
 
 
 def wide_commit(member: tuple[str, int] = ("", -1), offset: int = 7) -> OffsetCommitRequest:
@@ -112,3 +114,21 @@ async def test_topic_that_is_deleted_while_a_commit_yields_is_unknown() -> None:
         )
         assert commit_errors(response) == [*[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * WIDE, ErrorCode.NONE]
         assert list(world.groups(1).offsets.of("g").committed) == [("t", 0)]
+
+
+async def test_commit_of_a_lost_connection_does_not_undo_the_next_commit_of_its_client() -> None:
+    """The client connects again and commits less or more, while its earlier commit is still encoded."""
+    async with wide_world() as (world, _):
+        lost, other = await world[1].connect(), await world[1].connect()
+        started = world[1].server.dispatcher.requests
+        sent = started[OFFSET_COMMIT]
+        committing = asyncio.ensure_future(lost.call(wide_commit(offset=7), version=9))
+        await until(lambda: started[OFFSET_COMMIT] > sent)
+        await lost.close()
+        with pytest.raises(ConnectionError):
+            await committing
+        assert commit_errors(await other.call(commit_request({5: 9}, topic="wide"))) == [ErrorCode.NONE]
+        offsets = world.groups(1).offsets.of("g")
+        await until(lambda: len(world[1].server.connections) == 1)
+        assert {one: value.offset for one, value in offsets.committed.items()} == {("wide", 5): 9}
+        await other.close()

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
+from anabranch.broker.authorization.peer import Peer
 from anabranch.broker.handlers.list_offsets import CONSUMER, LATEST
+from anabranch.broker.handlers.write_txn_markers import write_txn_markers
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from anabranch.protocol.errors import ErrorCode
@@ -22,6 +24,7 @@ from tests.broker.transactions import (
     produce,
     transactional_batch,
 )
+from tests.broker.yields import context
 
 READ_COMMITTED = 1
 T0 = (7, "t", 0)
@@ -52,6 +55,21 @@ async def test_a_marker_is_a_control_batch_on_all_replicas(version: int, commit:
             assert control.coordinator_epoch == 5
             assert len(log.producers.aborted) == (not commit)
             assert not log.producers.has_open(*PRODUCER)
+
+
+async def test_marker_of_a_lost_connection_does_not_end_the_next_transaction() -> None:
+    """The coordinator has written it by another connection, while a long request of the lost one is processed."""
+    async with replica_cluster(1) as cluster:
+        await open_transaction(cluster, replicas=(1,))
+        others = [("elsewhere", index) for index in range(30_000)]
+        request, sender = WriteTxnMarkersRequest(markers=[marker(False, *others, ("t", 0))]), Peer("127.0.0.1")
+        late = asyncio.ensure_future(write_txn_markers(context(cluster[1].services, 1, sender), request))
+        await asyncio.sleep(0)
+        sender.connection.is_lost = True
+        assert await end(cluster, marker(True)) == {T0: ErrorCode.NONE}
+        assert (await produce(cluster, transactional_batch("b", sequence=1))).error_code == 0
+        await late
+        assert cluster.partition(1).log.producers.has_open(*PRODUCER)
 
 
 async def test_marker_errors_are_per_producer_and_partition() -> None:

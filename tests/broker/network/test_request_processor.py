@@ -308,6 +308,27 @@ async def test_failed_produce_closes_in_order_and_later_ones_are_abandoned() -> 
         assert producing.given_up == [3]
 
 
+async def test_processed_request_sees_that_its_connection_is_lost() -> None:
+    peers: list[BrokersPeer] = []
+    producing, others = Producing(), Producing()
+
+    async def produce(ctx: RequestContext, request: Any) -> ProduceResponse:
+        peers.append(ctx.peer)
+        return await producing(ctx, request)
+
+    async with serving({"Produce": produce}) as server, peer(server.port) as one, peer(server.port) as other:
+        producing.send(one, 1)
+        others.send(other, 2)
+        await until(lambda: len(peers) == 2)
+        gone, here = sorted(peers, key=lambda peer: peer.port != one.writer.get_extra_info("sockname")[1])
+        assert not gone.connection.is_lost
+        one.writer.close()
+        await until(lambda: gone.connection.is_lost)
+        assert not here.connection.is_lost
+        producing.release(1, 2)
+        await others.answered(other, 2)
+
+
 async def test_malformed_request_does_not_drop_earlier_responses() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:

@@ -40,7 +40,7 @@ from tests.broker.coordinators.world import (
     sync_request,
 )
 from tests.broker.replication.replica_cluster import until
-from tests.broker.yields import context, while_it_yields, yields_of
+from tests.broker.yields import context, refused_after_loss, while_it_yields, yields_of
 
 MINUTE_MS = 60_000
 
@@ -365,6 +365,14 @@ async def test_deletion_of_many_offsets_yields_and_is_one_batch() -> None:
         assert others >= 2 * WIDE // (ELEMENTS_PER_YIELD + 1) and set(slot.offsets.committed) == {(TOPIC, 0)}
         (batch,) = iter_batches(bytes(log.read(first, 1 << 20, limit_offset=log.log_end_offset)))
         assert batch[1].record_count == WIDE
+
+
+async def test_deletion_of_a_lost_connection_deletes_nothing() -> None:
+    """Its client may have deleted them by another connection, and the group have committed again."""
+    async with world_with_many_offsets() as (world, slot):
+        request = delete_request(*range(WIDE), topic="wide")
+        await refused_after_loss(lambda peer: offset_delete(context(world[1].services, 0, peer), request))
+        assert len(slot.offsets.committed) == WIDE + 1
 
 
 async def test_offset_that_is_committed_while_many_expire_stays() -> None:

@@ -33,7 +33,7 @@ from tests.broker.transactions import (
     marker,
     txn_commit_request,
 )
-from tests.broker.yields import context, while_it_yields, yields_of
+from tests.broker.yields import context, refused_after_loss, while_it_yields, yields_of
 
 OFFSETS = (CONSUMER_OFFSETS_TOPIC, 0)
 OK = [ErrorCode.NONE]
@@ -318,6 +318,16 @@ async def test_coordinator_that_resigns_while_a_transactional_commit_yields_refu
         request = txn_commit_request(dict.fromkeys(range(3000), 5))
         working = txn_offset_commit(context(world[1].services, 4), request)
         assert set(codes_of(await while_it_yields(working, world.groups(1).step_down))) == {ErrorCode.NOT_COORDINATOR}
+
+
+async def test_transactional_commit_of_a_lost_connection_is_not_staged() -> None:
+    """Its client may have repeated it, ended the transaction, and committed later offsets in the next one."""
+    async with group_world() as world:
+        await world.create_topic(3000)
+        await begin_transaction(world)
+        request = txn_commit_request(dict.fromkeys(range(3000), 5))
+        await refused_after_loss(lambda peer: txn_offset_commit(context(world[1].services, 4, peer), request))
+        assert not world.groups(1).offsets.of("g").staged
 
 
 @pytest.mark.parametrize("verifies", [False, True])
