@@ -43,6 +43,8 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int
 
 
+FAILURES: Final = (ConnectionError, TimeoutError, KafkaError)
+"""The errors of a leader that does not answer, or refuses."""
 FoundOffsets = dict[TopicPartition, OffsetAndTimestamp]
 
 
@@ -95,18 +97,26 @@ class OffsetResets:
         found: FoundOffsets = {}
 
         async def ask() -> None:
-            await self._ask_present_leaders(network, timestamps, found)
-            late = [partition for partition, one in found.items() if one.offset < 0]
-            if late:  # all records are older than the policy's duration
-                for partition in late:
-                    del found[partition]
-                    timestamps[partition] = LATEST
+            failure: Exception | None = None
+            try:
                 await self._ask_present_leaders(network, timestamps, found)
+            except FAILURES as error:
+                failure = error
+            # Partitions whose records are all older than the policy's duration start at their ends, whether the leaders
+            # of others have answered or not.
+            late = {partition: LATEST for partition, one in found.items() if one.offset < 0}
+            for partition in late:
+                del found[partition]
+            timestamps.update(late)
+            if late:
+                await self._ask_present_leaders(network, late, found)
+            if failure is not None:
+                raise failure
 
         failure: Exception | None = None
         try:
             await network.retry(ask, timeout_ms=timeout_ms)
-        except (ConnectionError, TimeoutError, KafkaError) as error:
+        except FAILURES as error:
             failure = error
         return {one: found[one].offset for one in led if one in found and found[one].offset >= 0}, failure
 

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.consumer import offset_lookup
-from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp
+from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp, OffsetResets
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import KafkaError
 from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic, resize
@@ -176,6 +176,17 @@ async def test_retry_repeats_only_queries_without_an_answer(monkeypatch: pytest.
         with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
             await consumer.end_offsets(partitions)
         assert asked == [[0, 1, 2]], "a retry cannot mend it"
+
+
+async def test_reset_by_duration_without_recent_records_does_not_wait_for_another_leader() -> None:
+    """No record of partition 1 is recent, so a second query is necessary, while the first one of partition 0 fails."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin), reader(cluster) as consumer:
+        await make_topic(admin, 2)
+        await consumer.end_offsets(BOTH)
+        cluster.faults.add(api="ListOffsets", partition=0, error="NOT_LEADER_OR_FOLLOWER")
+        resets = OffsetResets("by_duration:PT1H", clock_ms=lambda: BEGAN_MS)
+        starts, error = await resets.find_available(consumer._network, BOTH, set(), timeout_ms=0)
+        assert starts == {BOTH[1]: 0} and error is not None
 
 
 def list_offsets_requests(cluster: Cluster) -> list[int]:
