@@ -207,13 +207,17 @@ class GroupOffsets:
         Offsets whose records are in the journal by now are those of the deleted topics, also if they are replicated
         later; later ones are those of new topics with these names.
         """
-        end_offset: int | None = None
+        offsets, end_offset = slot.offsets, -1
+        writing = {one for one in partitions if offsets.is_being_written(one)}
+
+        def is_of_new_topic(one: TopicPartition) -> bool:
+            return offsets.last_record(one) >= end_offset or (offsets.is_being_written(one) and one not in writing)
 
         def choose() -> Doomed:
             nonlocal end_offset
-            if end_offset is None:
+            if end_offset < 0:
                 end_offset = self._runtime.journal.end_offset(slot.partition)
-            return self._doomed(slot, [one for one in partitions if slot.offsets.last_record(one) < end_offset])
+            return self._doomed(slot, [one for one in partitions if not is_of_new_topic(one)])
 
         await self.forget(slot, choose)
 

@@ -156,6 +156,10 @@ class Offsets:
             if left:
                 in_flight[partition] = left
 
+    def is_being_written(self, partition: TopicPartition) -> bool:
+        """Return whether a commit of the partition is being written."""
+        return partition in self._in_flight
+
     def unstable(self, partition: TopicPartition) -> bool:
         """Return whether an open transaction, or a commit that is being written, may change the partition's offset."""
         if partition in self._in_flight:

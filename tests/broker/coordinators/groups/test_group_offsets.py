@@ -404,6 +404,20 @@ async def test_offset_of_a_new_topic_stays_while_those_of_the_deleted_one_are_re
         assert offsets.staged[2].keys() == {("wide", WIDE + 1)} and ("wide", WIDE) not in offsets.staged.get(1, ())
 
 
+async def test_commit_to_a_new_topic_that_is_replicated_after_the_removal_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world_with_many_offsets() as (world, slot):
+        ctx, new = context(world[1].services, 9), list[asyncio.Future[Any]]()
+        _, released = hold_first_write(world, monkeypatch)
+        removal = world.groups(1).offsets.remove_topics(slot, slot.offsets.partitions_of({"wide"}))
+        request = commit_request({5: 8}, topic="wide")
+        await while_it_yields(removal, lambda: new.append(asyncio.ensure_future(offset_commit(ctx, request))))
+        released.set()
+        assert commit_errors(await new[0]) == [ErrorCode.NONE]
+        assert slot.offsets.committed.keys() == {("wide", 5), (TOPIC, 0)}
+
+
 async def test_group_that_is_joined_while_its_deletion_yields_stays() -> None:
     async with world_with_many_offsets() as (world, slot):
         joining = []
