@@ -94,8 +94,28 @@ class LazyCommands(CommandGroup):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
+def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version, and whether the hot modules are compiled (`setup.py`), in the words of mypy and Black."""
+    if not wanted or context.resilient_parsing:
+        return
+    from importlib.metadata import version
+    from importlib.util import find_spec
+
+    hot = find_spec("anabranch.protocol.codec")
+    compiled = hot is not None and not (hot.origin or "").endswith(".py")
+    click.echo(f"anabranch, version {version('anabranch')} (compiled: {'yes' if compiled else 'no'})")
+    context.exit()
+
+
 @click.command(cls=LazyCommands, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="anabranch")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version, and whether hot modules are compiled, and exit.",
+)
 def cli() -> None:
     """See HELP."""
 

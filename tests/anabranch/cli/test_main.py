@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import click
 import pytest
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from anabranch.cli.main import COMMANDS, cli
 from anabranch.cli.node import place
+from tests.compiled_parts import is_compiled
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
@@ -36,6 +38,11 @@ def test_failed_start_leaves_garbage_collector_enabled() -> None:
     assert gc.isenabled()
     code, text = invoke("up", "--host", "0.0.0.0")
     assert (code, gc.isenabled()) == (2, True), text
+
+
+def test_version_says_whether_hot_modules_are_compiled() -> None:
+    compiled = "yes" if is_compiled("anabranch.protocol.codec") else "no"
+    assert invoke("--version") == (0, f"anabranch, version {version('anabranch')} (compiled: {compiled})\n")
 
 
 def test_help_lists_every_command() -> None:
