@@ -1,11 +1,41 @@
 # A node, or a whole cluster in one container. It has no Java; Dockerfile.jvm makes the image that has one.
 #
 #   docker build -t anabranch .
+#   docker build -t anabranch --build-arg COMPILED=0 .      without compiled modules, where no C compiler can be installed
 #   docker run --rm --read-only --tmpfs /tmp -p 9092-9094:9092-9094 anabranch
 #
 # It runs as a user without rights, and writes to /data and /tmp alone. BASE is any Debian with Python 3.11 or newer and its
 # venv module.
 ARG BASE=python:3.11-slim
+
+# The wheel of the sources, whose hot modules mypyc compiles (setup.py). Dockerfile and Dockerfile.jvm have this stage alike, so
+# that the engine makes it once. The compiler stays in it. Tools come first: a change of the sources does not fetch them again.
+FROM ${BASE} AS wheel
+ARG COMPILED=1
+WORKDIR /src
+COPY constraints.txt ./
+RUN case "$COMPILED" in \
+    0) tools="setuptools"; echo "COMPILED=0: no module is compiled; the image runs the Python sources" ;; \
+    1) tools="setuptools mypy"; echo "COMPILED=1: installing a C compiler, in order to compile the hot modules"; \
+       include=$(python3 -c "import sysconfig; print(sysconfig.get_path('include'))"); \
+       headers=$(test -e "$include/Python.h" || echo python3-dev); \
+       { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev $headers; } \
+       || { echo "No C compiler can be installed. '--build-arg COMPILED=0' makes an image without one." >&2; exit 1; } ;; \
+    *) echo "COMPILED is 1 (compile the hot modules) or 0 (run the Python sources), not '$COMPILED'" >&2; exit 1 ;; \
+    esac \
+ && python3 -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --disable-pip-version-check --upgrade -c constraints.txt $tools
+COPY pyproject.toml setup.py README.md LICENSE ./
+COPY protocol protocol
+COPY clients clients
+COPY controller controller
+COPY broker broker
+COPY spark_jobs spark_jobs
+COPY src src
+# Without debugging information, which would be most of what is compiled.
+RUN if [ "$COMPILED" = 1 ]; then echo "Compiling the hot modules takes two to six minutes"; fi \
+ && ANABRANCH_COMPILE=$COMPILED CFLAGS=-g0 \
+    /opt/build/bin/pip wheel --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir /wheel .
 
 # Dependencies first: a change of the sources does not fetch them again.
 FROM ${BASE} AS dependencies
@@ -18,15 +48,9 @@ extras = project['optional-dependencies']; print(*project['dependencies'], *extr
  && /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt -r requirements.txt
 
 FROM dependencies AS build
-COPY README.md LICENSE ./
-COPY protocol protocol
-COPY clients clients
-COPY controller controller
-COPY broker broker
-COPY spark_jobs spark_jobs
-COPY src src
+COPY --from=wheel /wheel /wheel
 # pip has then done its work, and would be a quarter of what the image adds to its base.
-RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps . \
+RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps /wheel/*.whl \
  && /opt/anabranch/bin/pip uninstall --yes setuptools pip
 
 FROM ${BASE} AS node

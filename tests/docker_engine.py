@@ -15,6 +15,7 @@ ROOT: Final = Path(__file__).parents[1]
 GIVEN: Final = os.environ.get("ANABRANCH_IMAGE")
 """An image that is used as it is."""
 IMAGE: Final = GIVEN or "anabranch"
+BASE: Final = os.environ.get("ANABRANCH_BASE", "python:3.11-slim")
 
 
 def docker(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -32,16 +33,22 @@ def engine_networks() -> list[str]:
     return docker("network", "ls", "--format", "{{.Name}}").stdout.split()
 
 
+def build(
+    name: str, *options: str, dockerfile: str = "Dockerfile", context: str = "."
+) -> subprocess.CompletedProcess[str]:
+    """Build an image of the working tree, on ANABRANCH_BASE if it is set; the caller looks at the status."""
+    arguments = ("--network", "host", "--build-arg", f"BASE={BASE}", "--file", dockerfile)
+    return docker("build", *arguments, *options, "--tag", name, context)
+
+
 @functools.cache
 def built_image(name: str = IMAGE, dockerfile: str = "Dockerfile", context: str = ".") -> str:
-    """Build an image of the working tree, on ANABRANCH_BASE if it is set, and return its name.
+    """Build an image of the working tree, and return its name.
 
     One that is there may be of another tree. The engine caches the layers of earlier builds.
     """
     if name != GIVEN:
-        base = os.environ.get("ANABRANCH_BASE", "python:3.11-slim")
-        arguments = ("--network", "host", "--build-arg", f"BASE={base}", "--file", dockerfile)
-        built = docker("build", *arguments, "--tag", name, context)
+        built = build(name, dockerfile=dockerfile, context=context)
         assert built.returncode == 0, f"{name} does not build:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
     return name
 

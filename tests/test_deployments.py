@@ -46,6 +46,7 @@ def test_commands_of_compose_files_can_be_given(path: Path) -> None:
         parse(service["command"])
         if path != OVERLAY:
             build = service["build"]
+            assert build["args"] == {"BASE": "${BASE:-python:3.11-slim}", "COMPILED": "${COMPILED:-1}"}
             assert (path.parent / build["context"] / build.get("dockerfile", "Dockerfile")).is_file()
 
 
@@ -77,7 +78,13 @@ def test_what_an_image_copies_is_in_the_context(path: Path) -> None:
 def test_a_plain_build_has_no_stage_for_java() -> None:
     """A builder without BuildKit makes each stage of a file, also those that the last one does not need."""
     stages = re.findall(r"^FROM .* AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert stages == ["dependencies", "build", "node"]
+    assert stages == ["wheel", "dependencies", "build", "node"]
+
+
+def test_both_images_are_made_from_one_wheel() -> None:
+    """The engine knows a stage by its text: where they differ, it compiles the modules a second time."""
+    node, jvm = (re.findall(r"^FROM \S+ AS wheel\n(?:.+\n)+", path.read_text(), re.MULTILINE) for path in IMAGES)
+    assert node == jvm and "ANABRANCH_COMPILE=$COMPILED" in node[0]
 
 
 @pytest.mark.parametrize("kind", ["dashboard", "secured"])
