@@ -9,7 +9,9 @@ Only after the last append may the request wait for replicas. Meanwhile the late
 processed (`settling`), so that followers fetch all their records at once. A batch of another generation is refused with
 INVALID_PARTITION_METADATA and the partition's generation (KIP-253). Before the append, a request that begins a
 transaction waits for the transaction's coordinator, and one with large or compressed batches for their validation
-(`inspector`). Module `generations` has the waits of R16. Versions 0 to 13; v13 has topic ids.
+(`inspector`). Module `generations` has the waits of R16. Nothing more is appended once the connection is lost, unless
+acks is 0: the client may have repeated the request, and sent later records, by another connection. Versions 0 to 13;
+v13 has topic ids.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
-from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
+from anabranch.broker.dispatch.request_context import (
+    INTERNAL_TOPICS,
+    CloseConnection,
+    RequestContext,
+    handles,
+    refuse_if_lost,
+)
 from anabranch.broker.handlers.generations import needs, prepare
 from anabranch.broker.handlers.topic_ids import identify, name_them
 from anabranch.broker.handlers.transactional_batches import check_no_transaction, is_transactional, verify
@@ -137,6 +145,8 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
     if needs_yielding(request):
         message_sets = ctx.version < FIRST_VERSION_WITH_BATCHES
         prepared.found = await replicas.inspector.validate(request, message_sets=message_sets)
+    if request.acks != 0:
+        refuse_if_lost(ctx)
     turns: YieldBudget | None = None
     left = ELEMENTS_PER_READING
     for topic in request.topic_data:
@@ -147,6 +157,8 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
                 left = ELEMENTS_PER_READING
                 turns = turns or YieldBudget()
                 await turns.spend(left)
+                if request.acks != 0:
+                    refuse_if_lost(ctx)
             rows.append(append(ctx, hints, request.acks, topic, data, prepared))
         if rows:
             responses.append(new_topic_response(name=topic.name, partition_responses=rows))

@@ -123,8 +123,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Stop serving once the present request and every Produce behind it are processed, since acks may be 0.
 
         A request that only waits and reads is cancelled at once. Requests that have not started are dropped: the client
-        may have repeated them elsewhere, and a commit processed after its successor would undo it. So does a commit
-        that has not been appended yet (`refuse_if_lost`).
+        may have repeated them elsewhere, and a commit processed after its successor would undo it. So is a Produce with
+        other acks, and a commit that has not been appended yet (`refuse_if_lost`).
         """
         self._transport = None
         self._requests.lose()

@@ -25,7 +25,7 @@ def context(services: Services, version: int, peer: Peer = UNKNOWN_PEER) -> Requ
     return RequestContext(services, version, "test", peer)
 
 
-async def refused_after_loss(handler: Callable[[Peer], Coroutine[Any, Any, object]]) -> None:
+async def refused_after_loss(handler: Callable[[Peer], Coroutine[Any, Any, object]], after: int = 5) -> None:
     """Run a handler whose connection is lost after it has yielded a few times: it has to stop without a response."""
     peer = Peer("127.0.0.1")
 
@@ -33,7 +33,7 @@ async def refused_after_loss(handler: Callable[[Peer], Coroutine[Any, Any, objec
         peer.connection.is_lost = True
 
     with pytest.raises(CloseConnection):
-        await while_it_yields(handler(peer), lose)
+        await while_it_yields(handler(peer), lose, after)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from anabranch.broker.authorization.peer import ConnectionState, Peer
+from anabranch.broker.dispatch.request_context import CloseConnection
 from anabranch.broker.handlers.produce import produce
 from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -22,7 +24,7 @@ from tests.broker.replication.replica_cluster import (
     topic_id_of,
     until,
 )
-from tests.broker.yields import context, while_it_yields, yields_of
+from tests.broker.yields import context, refused_after_loss, while_it_yields, yields_of
 
 PRODUCER = (7, 0)
 
@@ -241,6 +243,28 @@ async def test_request_with_many_batches_yields_between_appends() -> None:
         rows = response.responses[0].partition_responses
         assert [(row.index, row.error_code, row.base_offset) for row in rows] == [(one, 0, 0) for one in range(MANY)]
         assert others >= 2
+
+
+async def test_nothing_more_is_appended_once_the_connection_is_lost() -> None:
+    """The client may have repeated the request by another connection, and sent later records."""
+    async with replica_cluster(1) as cluster:
+        lead_partitions(cluster, range(MANY), 1, 1, [1, 2])
+        services = cluster[1].services
+        await refused_after_loss(lambda peer: produce(context(services, 9, peer), produce_to_many(1)), after=1)
+        assert log_values(cluster[1].replicas.partition("t", 0)) == ["a"], "it had begun"
+        assert log_values(cluster[1].replicas.partition("t", MANY - 1)) == []
+        lost = Peer("127.0.0.1", connection=ConnectionState(is_lost=True))
+        with pytest.raises(CloseConnection):
+            await produce(context(services, 9, lost), produce_request(batch("b"), 1))
+        assert log_values(cluster[1].replicas.partition("t", 0)) == ["a"]
+
+
+async def test_requests_with_acks_0_are_appended_although_the_connection_is_lost() -> None:
+    async with replica_cluster(1) as cluster:
+        lead_partitions(cluster, range(MANY), 1, 1, [1, 2])
+        lost = Peer("127.0.0.1", connection=ConnectionState(is_lost=True))
+        assert await produce(context(cluster[1].services, 9, lost), produce_to_many(0)) is None
+        assert {tuple(log_values(cluster[1].replicas.partition("t", one))) for one in range(MANY)} == {("a",)}
 
 
 async def test_append_is_refused_if_the_leadership_was_lost_between_two_batches_of_a_request() -> None:
