@@ -65,19 +65,24 @@ class Handling:
         self._lock_s = lock_s
 
     async def turn(self, content: float) -> None:
-        """Poll once and process the records: `content` is the part that is accepted. Raises errors."""
+        """Poll once and process the records: `content` is the part that is accepted. Raises errors.
+
+        A member that accepts everything reads what has piled up, and does not pause.
+        """
+        hurries = content >= 1
         history, rng = self._history, self._rng
         request_order, requested_s = history.tick(), self._now_s()
-        got = await self._member.poll(rng.choice((1, 3, 10, 500)), 300)
+        got = await self._member.poll(500 if hurries else rng.choice((1, 3, 10, 500)), 300)
         for one in got:
             node, count = one.session.node, one.delivery_count
             row = Handed(history.tick(), request_order, requested_s, self._name, node, one.place, one.offset, count)
             history.shares.handed.append(row)
         if not got:
             return
-        if content < 1 and rng.random() < 0.1:
+        if not hurries and rng.random() < 0.1:
             await self._member.acknowledge([Acknowledgement(one, Verdict.RENEW, lambda known: None) for one in got])
-        await asyncio.sleep(rng.random() * rng.choice((0.05, 0.3, self._lock_s * 1.25)))
+        if not hurries:
+            await asyncio.sleep(rng.random() * rng.choice((0.05, 0.3, self._lock_s * 1.25)))
         await self._member.acknowledge(list(self._sayings(got, content)), later=rng.random() < 0.5)
 
     def _sayings(self, got: Sequence[SharedRecord], content: float) -> Iterator[Acknowledgement]:

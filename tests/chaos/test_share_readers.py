@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from anabranch import Admin
+from anabranch import Admin, NewTopic, Producer
 from anabranch.chaos.__main__ import main
 from anabranch.chaos.faults import Fired
 from anabranch.chaos.history import Send
 from anabranch.chaos.plan import Plan
 from anabranch.chaos.run import chaos
 from anabranch.chaos.share_events import Handed, Judged
-from anabranch.chaos.share_readers import DELIVERY_LIMIT, PROPERTIES, SHARED, SharedTopic
+from anabranch.chaos.share_member import ShareMember, begin_at_earliest
+from anabranch.chaos.share_readers import DELIVERY_LIMIT, GROUP, PROPERTIES, SHARED, Handling, SharedTopic
 from anabranch.chaos.verdict import report
 from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.in_process import Cluster
@@ -73,6 +74,28 @@ async def test_every_record_is_acknowledged_while_members_join_and_leave() -> No
     shared.history.shares.handed.append(Handed(1, 1, 0.0, "s0.1", 1, send.place, send.offset, DELIVERY_LIMIT + 1))
     shared.history.shares.judged.clear()
     assert {line[:3] for line in shared.judge()} == {"A41", "A43"}
+
+
+async def test_member_that_accepts_everything_reads_without_pauses() -> None:
+    """After an hour of faults it has more to read than its usual pauses allow in a minute and a half."""
+    async with Cluster(1, kafka="4.2", properties=PROPERTIES) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        rng = random.Random(1)
+        shared = SharedTopic(cluster.bootstrap_servers, lambda _: rng, members=1, rate=200, access=SecurityArguments())
+        shared.end_of_faults()
+        [sharer] = shared._sharers
+        await admin.create_topics([NewTopic(name=SHARED)])
+        await begin_at_earliest(cluster.bootstrap_servers, GROUP)
+        member = ShareMember([cluster.bootstrap_servers], GROUP, sharer.identity, SHARED, rng=rng, heartbeat_s=0.1)
+        now_s = asyncio.get_running_loop().time
+        handling = Handling("s", member, shared.history, rng, now_s=now_s, lock_s=1e6)
+        handed = shared.history.shares.handed
+        async with Producer(cluster.bootstrap_servers) as producer, asyncio.timeout(60):
+            for count in range(1, 13):
+                await producer.send_and_wait(SHARED, b"x", partition=0)
+                while len(handed) < count:
+                    await member.beat()
+                    await handling.turn(sharer.content)
+        await member.close()
 
 
 async def test_run_goes_on_while_an_acknowledgement_may_be_refused() -> None:
