@@ -36,7 +36,7 @@ def a41_unshared(history: History) -> Iterator[str]:
         if send.outcome != "ok" or send.place is None or send.place[0] not in shares.topics:
             continue
         if (send.place, send.offset) not in ended and not history.deleted(send.place, send.offset):
-            yield f"{send.value} at {at(send.place, send.offset)} is done with, and nobody has dealt with it"
+            yield f"{send.value} at {at(send.place, send.offset)} was not accepted, rejected or delivered to the limit"
 
 
 def a42_accepted_again(history: History) -> Iterator[str]:
