@@ -42,11 +42,12 @@ log4j.appender.console.layout.ConversionPattern=%d %p %c{1}: %m%n
 """
 
 
-def why_absent() -> str | None:
-    """What is missing here, or None if Kafka can run."""
+def why_absent(*more: str) -> str | None:
+    """What is missing here, or None if Kafka can run. `more`: other jars that are needed, without version."""
     given = os.environ.get(VARIABLE, "")
-    if not given or not list(Path(given).glob("kafka_2.13-*.jar")):
-        return f"{VARIABLE}={given!r} has no kafka_2.13 jar"
+    for name in ("kafka_2.13", *more):
+        if not given or not list(Path(given).glob(f"{name}-[0-9]*.jar")):
+            return f"{VARIABLE}={given!r} has no {name} jar"
     return java.why_missing()
 
 

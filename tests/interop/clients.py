@@ -22,6 +22,8 @@ ROOT = HERE.parent.parent
 CACHE = ROOT / "build" / "interop"
 """What `make interop` installs and builds."""
 JARS = "ANABRANCH_KAFKA_JARS"
+JAVA_NEEDS = ("kafka-clients", "kafka-streams")
+"""The driver is compiled as one program: without Streams none of its commands runs."""
 
 OLD_FORMATS = "old formats"
 COOPERATIVE = "cooperative"
@@ -73,7 +75,8 @@ def _java() -> str:
     if reason := java.why_missing(module=java.COMPILER):
         return reason
     jars = os.environ.get(JARS, "")
-    return "" if jars and list(Path(jars).glob("kafka-clients-*.jar")) else f"{JARS}={jars!r} has no kafka-clients jar"
+    absent = [name for name in JAVA_NEEDS if not jars or not list(Path(jars).glob(f"{name}-[0-9]*.jar"))]
+    return f"{JARS}={jars!r} has no jar of {', '.join(absent)}" if absent else ""
 
 
 def _franz() -> str:

@@ -27,7 +27,7 @@ JAVA = next(client for client in CLIENTS if client.name == "java")
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    if reason := why_absent():
+    if reason := why_absent("kafka-tools"):
         pytest.skip(f"NOT TRIED WITH KAFKA'S TOOLS: {reason}")
     with running_world() as one:
         yield one
@@ -88,6 +88,8 @@ def test_console_tools_describe_brokers(world: World) -> None:
 
 
 def test_streams_counts_words_exactly_once_while_coordinator_dies(world: World) -> None:
+    if JAVA.absent:
+        pytest.skip(f"NOT TRIED WITH KAFKA STREAMS: {JAVA.absent}")
     topic, target, application = world.topic("lines"), world.topic("counts"), world.name("application")
     lines = ["a b a", "b c", "a"] * 50
 

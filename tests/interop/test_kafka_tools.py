@@ -3,7 +3,8 @@
 Needs Kafka's jars, which are not part of this project: point ANABRANCH_KAFKA_JARS at a directory that has
 kafka_2.13-3.9.0.jar and all that it depends on, for example one that Maven has filled with
 
-    mvn dependency:copy-dependencies -DoutputDirectory=...        # of a project that depends on kafka_2.13
+    mvn dependency:copy-dependencies -DoutputDirectory=...        # of a project that depends on kafka_2.13, and
+                                                                  # for other tests on kafka-tools, kafka-streams
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Run = Callable[..., Awaitable[tuple[int, str]]]
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    if reason := why_absent():
+    if reason := why_absent("kafka-tools"):
         pytest.skip(f"NOT TRIED WITH KAFKA'S TOOLS: {reason}")
     async with Cluster(2, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as one:
         yield one
