@@ -12,6 +12,7 @@ import math
 import selectors
 from collections import deque
 from collections.abc import Callable
+from time import monotonic  # noqa: TID251  # a loop reads its clock, as asyncio's does
 from typing import Any
 
 from anabranch.clients.clock import system_elapsed_s
@@ -33,7 +34,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
 
     def new_clock(self, scale: float = 1.0) -> ClusterClock:
         """Create a clock for a cluster on this loop."""
-        clock = ClusterClock(super().time, self._forget, scale, elapsed_s=system_elapsed_s)
+        clock = ClusterClock(monotonic, self._forget, scale, elapsed_s=system_elapsed_s)
         self._clocks += (clock,)
         return clock
 
@@ -44,7 +45,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """The time of the running code's clock."""
         clock = CLOCK.get()
-        return super().time() if clock is None else clock.now_s()
+        return monotonic() if clock is None else clock.now_s()
 
     def time_of_day(self) -> Callable[[], int] | None:
         """For `clients.clock`: the time of day of the running code's clock; None in real time."""
