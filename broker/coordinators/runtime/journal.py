@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.replication.purgatory import DelayedProduce
 from anabranch.broker.replication.replica_manager import ALL_REPLICAS
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
 from anabranch.protocol.records.batch import NO_PRODUCER_ID, Buffer, iter_batches
@@ -30,7 +31,6 @@ from anabranch.protocol.values import value
 if TYPE_CHECKING:
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.storage.producer_state import Verification
-    from anabranch.broker.tasks.yield_budget import YieldBudget
 
 log: Final = logging.getLogger(__name__)
 
@@ -41,8 +41,6 @@ ReadKey = Callable[[bytes], Any]
 LOAD_BYTES: Final = 262144
 """The size of one read during a load: a few thousand records, or one batch. Kafka's `offsets.load.buffer.size` is 5
 MB."""
-RECORDS_PER_YIELD: Final = 400
-"""How many records a load applies before other requests run: three to five milliseconds."""
 
 _NOT_STORED: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -239,15 +237,15 @@ class Journal:
         Markers written during the wait are applied, too. Nothing is written between the end of the replay and the
         caller's next steps, up to its next await. Raises KafkaError.
         """
-        offset = self.first_offset(partition)
+        offset, turns = self.first_offset(partition), YieldBudget()
         while True:
             data, following = self.read(partition, offset)
-            for number, entry in enumerate(entries_of(data, offset, self._read_key), 1):
+            for entry in entries_of(data, offset, self._read_key):
                 try:
                     apply(entry)
                 except DecodeError as reason:
                     log.error("%s-%d: skipping an unreadable record: %s: %r", self.topic, partition, reason, entry)
-                if number % RECORDS_PER_YIELD == 0:
+                if turns.is_spent():
                     await asyncio.sleep(0)
             if following != offset:
                 offset = following

@@ -10,19 +10,20 @@ import pytest
 from anabranch.broker.coordinators.runtime.journal import (
     COMMIT_ERRORS,
     GROUP_ERRORS,
-    RECORDS_PER_YIELD,
     Journal,
     JournalRecord,
     TransactionEnd,
     entries_of,
 )
 from anabranch.broker.storage.log_append import append_as_follower, append_as_leader
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.coordinators.world import GroupWorld, group_world
 from tests.broker.storage.unreadable import UNREADABLE
+from tests.broker.yields import manual_clock
 from tests.protocol.stored_batch import stored_at
 
 OFFSET_KEY = OffsetCommitKey(group="g", topic="t", partition=1)
@@ -118,7 +119,7 @@ async def test_unreadable_records_are_skipped(records: bytes, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("batches", [1, 8_000])
-async def test_load_lets_others_run_every_few_hundred_records(batches: int) -> None:
+async def test_load_lets_others_run_between_its_records(batches: int) -> None:
     """Also within a batch: a commit of all partitions of a cluster is one."""
     async with group_world() as world:
         mine = journal(world)
@@ -131,12 +132,13 @@ async def test_load_lets_others_run_every_few_hundred_records(batches: int) -> N
         partition.advance_high_watermark(0)
         received: list[JournalRecord | TransactionEnd] = []
         seen = [0]
-        loading = asyncio.create_task(mine.replay(0, received.append))
-        while not loading.done():
-            await asyncio.sleep(0)
-            seen.append(len(received))
+        with manual_clock():
+            loading = asyncio.create_task(mine.replay(0, received.append))
+            while not loading.done():
+                await asyncio.sleep(0)
+                seen.append(len(received))
         assert seen[-1] == 8_000
-        assert max(after - before for before, after in pairwise(seen)) <= RECORDS_PER_YIELD
+        assert max(after - before for before, after in pairwise(seen)) <= ELEMENTS_PER_YIELD
 
 
 async def test_load_reads_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
