@@ -17,6 +17,7 @@ from tests.sim.assigning import AssigningSchedule
 from tests.sim.deleting import DeletingSchedule
 from tests.sim.resizing import ResizeSchedule
 from tests.sim.schedule import Schedule
+from tests.sim.small_steps import SmallStepsSchedule
 from tests.sim.swarm import SwarmSchedule
 
 
@@ -34,6 +35,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "assigning": Scenario(AssigningSchedule, assigning.silent),
     "deleting": Scenario(DeletingSchedule, deleting.silent),
     "swarm": Scenario(SwarmSchedule, swarm.silent),
+    "small-steps": Scenario(SmallStepsSchedule, swarm.silent),
 }
 
 
