@@ -163,14 +163,20 @@ class GroupCoordinator:
             self.table.leadership.on_leader(topic, partition, leader_epoch)
 
     def on_topics_gone(self, lost: Mapping[str, bytes]) -> None:
-        """Drop all state of deleted topics: gate notes, share states and offsets."""
-        gone, ids = frozenset(lost), frozenset(lost.values())
+        """Drop all state of deleted topics: gate notes, share states and offsets. That of loading groups follows."""
+        for shard in self.table.leadership.shards.values():
+            if shard.loading:
+                shard.lost_topics.update(lost)
         for slot in list(self.table.slots.values()):
-            slot.gates.forget_topics(gone)
-            if isinstance(slot.group, ShareGroup) and not ids.isdisjoint(slot.group.names):
-                self.background.spawn(self.sharers.topics_gone(slot, ids))
-            if dead := slot.offsets.partitions_of(gone):
-                self.background.spawn(self.offsets.remove_topics(slot, dead))
+            self._drop_topics(slot, lost)
+
+    def _drop_topics(self, slot: GroupEntry, lost: Mapping[str, bytes]) -> None:
+        gone, ids = lost.keys(), frozenset(lost.values())
+        slot.gates.forget_topics(gone)
+        if isinstance(slot.group, ShareGroup) and not ids.isdisjoint(slot.group.names):
+            self.background.spawn(self.sharers.topics_gone(slot, ids))
+        if dead := slot.offsets.partitions_of(gone):
+            self.background.spawn(self.offsets.remove_topics(slot, dead))
 
     def _partition_count(self) -> int:
         topic = self._metadata.topic(CONSUMER_OFFSETS_TOPIC)
@@ -285,6 +291,8 @@ class GroupCoordinator:
         self.streamers.on_loaded(slot)
         self.reschedule(slot)
         self.gates.on_loaded(slot)
+        if lost := self.table.leadership.shards[slot.partition].lost_topics:
+            self._drop_topics(slot, lost)
 
     def on_offsets_committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
         """Complete the requests that wait for these offsets, which are now stable."""

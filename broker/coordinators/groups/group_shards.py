@@ -290,6 +290,8 @@ class Shard:
     leader_epoch: int
     loading: bool = True
     slots: dict[str, GroupEntry] = field(default_factory=dict)
+    lost_topics: dict[str, bytes] = field(default_factory=dict)
+    """The topics that were deleted while it was loading: name -> id."""
     _replay: Replay = field(default_factory=Replay)
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:

@@ -418,6 +418,19 @@ async def test_commit_to_a_new_topic_that_is_replicated_after_the_removal_stays(
         assert slot.offsets.committed.keys() == {("wide", 5), (TOPIC, 0)}
 
 
+async def test_offsets_of_a_topic_that_is_deleted_during_the_load_are_removed() -> None:
+    async with world_with_many_offsets() as (world, _):
+        coordinator = world.groups(1)
+        coordinator.table.leadership.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
+        coordinator.on_leader(CONSUMER_OFFSETS_TOPIC, 0, 1)
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert coordinator.loading, "it has not yielded so often"
+        world.delete_topic("wide", partitions=WIDE)
+        await until(lambda: not coordinator.loading and not coordinator.background._tasks)
+        assert committed(world) == {(TOPIC, 0)}
+
+
 async def test_group_that_is_joined_while_its_deletion_yields_stays() -> None:
     async with world_with_many_offsets() as (world, slot):
         joining = []
