@@ -14,12 +14,13 @@ from typing import Final
 from unittest import mock
 
 from anabranch.broker.coordinators.groups import group_offsets
-from anabranch.broker.coordinators.runtime import journal
+from anabranch.broker.handlers import produce
 from anabranch.broker.membership import controller_fence
 from anabranch.broker.network import request_processor
 from anabranch.broker.replication import fetch_reader, lagging_replicas, replica_maintenance, session_fetch_reader
 from anabranch.broker.storage import log_manager
 from anabranch.broker.tasks.yield_budget import YieldBudget
+from anabranch.controller import requests
 from tests.sim.schedule import Verdict
 from tests.sim.swarm import SwarmSchedule
 
@@ -27,11 +28,12 @@ STEPS: Final[tuple[tuple[ModuleType, str, int], ...]] = (
     (controller_fence, "ROWS_AT_ONCE", 1),
     (fetch_reader, "PARTITIONS_PER_STEP", 1),
     (group_offsets, "ELEMENTS_PER_YIELD", 0),
-    (journal, "RECORDS_PER_YIELD", 1),
     (lagging_replicas, "PARTITIONS_PER_STEP", 1),
     (log_manager, "LOGS_PER_STEP", 1),
+    (produce, "ELEMENTS_PER_READING", 0),
     (replica_maintenance, "STEP", 1),
     (request_processor, "REQUESTS_PER_STEP", 1),
+    (requests, "PARTITIONS_PER_REQUEST", 1),
     (session_fetch_reader, "PARTITIONS_PER_STEP", 1),
 )
 """Module, the name of the size of its steps, and the smallest one."""
