@@ -13,14 +13,14 @@ against the product's function (`protocol.order_gates`) in every state.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from anabranch.protocol import order_gates
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from tests.model.delivery import Entry, Logs
-from tests.model.explorer import Forbidden, replaced
+from tests.model.explorer import Forbidden, Process, Steps
+from tests.model.packing import replaced
 
 UNKNOWN = -1
 NOBODY = -1
@@ -99,6 +99,9 @@ class State(NamedTuple):
 class Assigning:
     """The model: see the module's text."""
 
+    row_fields = "written", "readers", "handed", "in_hand", "zombies", "away", "been_open", "counted_from"
+    fault_fields = ("faults",)
+
     def __init__(
         self,
         lineage: Lineage,
@@ -126,7 +129,6 @@ class Assigning:
             self.begin(u) if self.group.begins == "before" and self._is_root(u, at_first) else known[unit[0].partition]
             for u, unit in enumerate(self.units)
         )
-        self.compared: set[tuple[int, ...]] = set()
 
     def initial(self) -> State:
         """No reader yet, and the coordinator does not know the resizes."""
@@ -156,9 +158,8 @@ class Assigning:
 
     def violation(self, state: State) -> str | None:
         """The product's function must agree with the model's gates, where the model has the design's rules."""
-        if self.rules != Rules() or state.committed in self.compared:
+        if self.rules != Rules():
             return None
-        self.compared.add(state.committed)
         for unit in self.units:
             for key_epoch in unit:
                 found = list(
@@ -175,17 +176,21 @@ class Assigning:
                     return f"gates disagree: the product says that {key_epoch} waits for {found}"
         return None
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """All that may happen next."""
+    def processes(self) -> list[Process[State]]:
+        """All who do something."""
+        each = self._assign, self._read, self._commit, self._fail
+        units = [functools.partial(act, u) for u in range(len(self.units)) for act in each]
+        return [self._hear, *units, self._fail_over]
+
+    # -- the coordinator
+
+    def _hear(self, state: State) -> Steps[State]:
         if not state.informed:
             yield "the coordinator hears of the resizes", state._replace(informed=True)
         if state.informed and not state.noted:
             yield "it commits where children begin", self._take_note(state)
-        for u in range(len(self.units)):
-            yield from self._assign(state, u)
-            yield from self._read(state, u)
-            yield from self._commit(state, u)
-            yield from self._fail(state, u)
+
+    def _fail_over(self, state: State) -> Steps[State]:
         if state.faults.failovers:
             yield (
                 "the coordinator fails over",
@@ -196,8 +201,6 @@ class Assigning:
                     faults=state.faults._replace(failovers=state.faults.failovers - 1),
                 ),
             )
-
-    # -- the coordinator
 
     def _take_note(self, state: State) -> State:
         """R20 by the coordinator: children of partitions with a commit get the log start as commit."""
@@ -210,7 +213,7 @@ class Assigning:
                     committed[u] = self.begin(u)
         return state._replace(noted=True, committed=tuple(committed))
 
-    def _assign(self, state: State, u: int) -> Iterator[tuple[str, State]]:
+    def _assign(self, u: int, state: State) -> Steps[State]:
         name = self._name(u)
         if state.readers[u] != NOBODY:
             if not self._assignable(state, u):
@@ -274,7 +277,7 @@ class Assigning:
 
     # -- members
 
-    def _read(self, state: State, u: int) -> Iterator[tuple[str, State]]:
+    def _read(self, u: int, state: State) -> Steps[State]:
         position = state.readers[u]
         if state.in_hand[u]:
             yield f"{self._name(u)}: processed", state._replace(in_hand=replaced(state.in_hand, u, False))
@@ -309,7 +312,7 @@ class Assigning:
                 if one.record < entry.record and state.in_hand[other] and offset == passed - 1:
                     raise Forbidden(action, f"I4: #{entry.record} while #{one.record} is in hand")
 
-    def _commit(self, state: State, u: int) -> Iterator[tuple[str, State]]:
+    def _commit(self, u: int, state: State) -> Steps[State]:
         held = state.in_hand[u] and self.rules.commits == "processed"
         offset = state.readers[u]
         if offset != NOBODY and state.handed[u] and not held and max(state.committed[u], state.written[u]) < offset:
@@ -328,7 +331,7 @@ class Assigning:
                     state._replace(committed=replaced(state.committed, u, zombie)),
                 )
 
-    def _fail(self, state: State, u: int) -> Iterator[tuple[str, State]]:
+    def _fail(self, u: int, state: State) -> Steps[State]:
         faults, position, name = state.faults, state.readers[u], self._name(u)
         zombie = state.zombies[u]
         if zombie != NOBODY and (at := self._next(u, zombie)) is not None:

@@ -33,7 +33,9 @@ def assign(
             lineage = Lineage(base_of(counts[0]), list(enumerate(counts)))
             for many in range(2, records + 1):
                 for produced in spread(lineage, hashes, many):
-                    logs, starts, known = logs_of(lineage, produced), (), ()
+                    logs = logs_of(lineage, produced)
+                    starts: tuple[int, ...] = ()
+                    known: tuple[int, ...] = ()
                     if shape == "ends in nothing":
                         logs = assigning.with_nothing(lineage, logs)
                     elif shape == "expired":

@@ -12,12 +12,14 @@ alone: it breaks the order, because another reader may still hand out what it fe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.protocol.lineage import KeyEpoch, Lineage
-from tests.model.explorer import replaced
+from tests.model.explorer import Process, Steps
+from tests.model.packing import replaced
 
 SKIP, OPEN, NEITHER = "skip", "open", "neither"
 
@@ -40,6 +42,9 @@ class State(NamedTuple):
 
 class Deleting:
     """One topic that was resized through `counts`, with `records` in each key epoch."""
+
+    row_fields = "positions", "fetched", "committed", "starts", "forgotten"
+    fault_fields = "deletions", "leader_changes"
 
     def __init__(
         self, counts: Sequence[int], records: int, *, deletions: int = 1, leader_changes: int = 1, rule: str = SKIP
@@ -76,30 +81,39 @@ class Deleting:
         """Whether all that is left was handed out and committed."""
         return all(state.committed[p] == len(self.logs[p]) for p in self.partitions)
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """All that may happen next."""
-        gate = self._gate(state)
-        for p in self.partitions:
-            at, log, start = state.positions[p], self.logs[p], state.starts[p]
-            if not state.fetched[p] and at < len(log):
-                begun = max(at, start)
-                positions = replaced(state.positions, p, begun)
-                yield f"{p} is fetched", state._replace(positions=positions, fetched=replaced(state.fetched, p, True))
-            if state.fetched[p] and at < len(log):
-                if gate.is_open(log[at]):
-                    yield f"{p}: {at} is handed out", self._hand_out(state, p)
-                elif at < start and self._rule == SKIP:
-                    yield f"{p} skips to {start}", state._replace(positions=replaced(state.positions, p, start))
-            if state.committed[p] != at:
-                yield f"{p}: {at} is committed", state._replace(committed=replaced(state.committed, p, at))
-            if state.deletions:
-                for before in range(start + 1, len(log) + 1):
-                    starts = replaced(state.starts, p, before)
-                    yield f"{p}: deleted before {before}", state._replace(starts=starts, deletions=state.deletions - 1)
-            if state.leader_changes:
-                forgotten = replaced(state.forgotten, p, start)
-                left = state.leader_changes - 1
-                yield f"{p} has another leader", state._replace(forgotten=forgotten, leader_changes=left)
+    def processes(self) -> list[Process[State]]:
+        """All who do something."""
+        each = self._read, self._commit, self._fail
+        return [functools.partial(act, p) for p in self.partitions for act in each]
+
+    def _read(self, p: int, state: State) -> Steps[State]:
+        at, log, start = state.positions[p], self.logs[p], state.starts[p]
+        if at == len(log):
+            return
+        if not state.fetched[p]:
+            begun = max(at, start)
+            positions = replaced(state.positions, p, begun)
+            yield f"{p} is fetched", state._replace(positions=positions, fetched=replaced(state.fetched, p, True))
+        elif self._gate(state).is_open(log[at]):
+            yield f"{p}: {at} is handed out", self._hand_out(state, p)
+        elif at < start and self._rule == SKIP:
+            yield f"{p} skips to {start}", state._replace(positions=replaced(state.positions, p, start))
+
+    def _commit(self, p: int, state: State) -> Steps[State]:
+        at = state.positions[p]
+        if state.committed[p] != at:
+            yield f"{p}: {at} is committed", state._replace(committed=replaced(state.committed, p, at))
+
+    def _fail(self, p: int, state: State) -> Steps[State]:
+        start = state.starts[p]
+        if state.deletions:
+            for before in range(start + 1, len(self.logs[p]) + 1):
+                starts = replaced(state.starts, p, before)
+                yield f"{p}: deleted before {before}", state._replace(starts=starts, deletions=state.deletions - 1)
+        if state.leader_changes:
+            forgotten = replaced(state.forgotten, p, start)
+            left = state.leader_changes - 1
+            yield f"{p} has another leader", state._replace(forgotten=forgotten, leader_changes=left)
 
     def _hand_out(self, state: State, p: int) -> State:
         at = state.positions[p]

@@ -10,6 +10,7 @@ With the repaired rules the gate of the model is held against the product's own 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,8 @@ from typing import Literal, NamedTuple
 from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import KeyEpoch, Lineage
-from tests.model.explorer import Forbidden, replaced
+from tests.model.explorer import Forbidden, Process, Steps
+from tests.model.packing import replaced
 
 UNKNOWN = -1
 
@@ -86,6 +88,9 @@ class State(NamedTuple):
 class Delivery:
     """The model; see the docstring of the module."""
 
+    row_fields = "lengths", "replicated", "positions", "committed", "reported", "opened", "last_reports", "ends"
+    fault_fields = "crashes", "coordinator_failovers"
+
     def __init__(
         self,
         lineage: Lineage,
@@ -109,7 +114,6 @@ class Delivery:
         self.ends_at_start = tuple(
             UNKNOWN if self.ends_move else _end(logs.entries[one.partition], one) for one in self.cut
         )
-        self.compared: set[tuple[object, object]] = set()
 
     def initial(self) -> State:
         """Nothing was read; of each log what comes before its first marker is there."""
@@ -137,9 +141,8 @@ class Delivery:
 
     def violation(self, state: State) -> str | None:
         """The product's gate must agree with the model's, where the model has the repaired rules."""
-        if self.rules != Rules() or (state.committed, state.ends) in self.compared:
+        if self.rules != Rules():
             return None
-        self.compared.add((state.committed, state.ends))
         gate = self._product_gate(state)
         for p in self.partitions:
             for key_epoch in self.key_epochs[p]:
@@ -147,14 +150,15 @@ class Delivery:
                     return f"gates disagree: about {key_epoch} the product says {gate.is_open(key_epoch)}"
         return None
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """All that may happen next."""
-        for p in self.partitions:
-            yield from self._deliver(state, p)
-            yield from self._tell(state, p)
-            yield from self._crash(state, p)
-            yield from self._log(state, p)
-        yield from self._boundaries(state)
+    def processes(self) -> list[Process[State]]:
+        """All who do something."""
+        each = self._deliver, self._tell, self._crash, self._log
+        owners = [functools.partial(act, p) for p in self.partitions for act in each]
+        return [*owners, self._boundaries, self._coordinator]
+
+    # -- what may happen
+
+    def _coordinator(self, state: State) -> Steps[State]:
         if state.coordinator_failovers:
             yield (
                 "the coordinator fails over",
@@ -165,9 +169,7 @@ class Delivery:
                 ),
             )
 
-    # -- what may happen
-
-    def _deliver(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+    def _deliver(self, p: int, state: State) -> Steps[State]:
         offset = state.positions[p]
         if offset >= self._readable(state, p) or not self._may_read(state, p):
             return
@@ -189,7 +191,7 @@ class Delivery:
                 if passed and other.key == entry.key and other.record > entry.record:
                     raise Forbidden(action, f"I4: #{entry.record} of p{p} after #{other.record} of p{q}")
 
-    def _tell(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+    def _tell(self, p: int, state: State) -> Steps[State]:
         position = state.positions[p]
         first = self.key_epochs[p][0]
         may = self.rules.commits_while_gated or position > 0 or self._is_open(state, first, p)
@@ -213,7 +215,7 @@ class Delivery:
             ),
         )
 
-    def _crash(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+    def _crash(self, p: int, state: State) -> Steps[State]:
         if not state.crashes:
             return
         again = max(state.committed[p], 0)
@@ -229,7 +231,7 @@ class Delivery:
             ),
         )
 
-    def _log(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+    def _log(self, p: int, state: State) -> Steps[State]:
         length, replicated = state.lengths[p], state.replicated[p]
         if length < len(self.logs.entries[p]) and replicated == length and not self.logs.tails[p]:
             longer = self._until_marker(p, length + 1)
@@ -242,7 +244,7 @@ class Delivery:
             told = f"p{p} fails over and loses {length - replicated}"
             yield told, lost._replace(ends=kept) if self.rules.resolved_again else lost
 
-    def _boundaries(self, state: State) -> Iterator[tuple[str, State]]:
+    def _boundaries(self, state: State) -> Steps[State]:
         for place, key_epoch in enumerate(self.cut):
             if state.ends[place] == UNKNOWN:
                 end = self._end(state, key_epoch)

@@ -15,13 +15,14 @@ rebalance timeout expires, and no member is static.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from tests.model import membership
-from tests.model.explorer import Forbidden, replaced
+from tests.model.explorer import Forbidden, Process, Steps
 from tests.model.membership import OUTSIDE, SILENT, Entry, Renewals
+from tests.model.packing import replaced
 
 NOBODY = UNKNOWN = -1
 FOR_EVER: Final = 10**6
@@ -42,6 +43,8 @@ class Rules:
     """A member looks at its lease when it hands out a record or commits."""
     fence: Literal["epoch", "member", "none"] = "epoch"
     """What a commit must have: the member's epoch, or only the id of a member."""
+    sessions_end: bool = True
+    """The coordinator removes a member whose session is over."""
     extends: bool = True
     """A heartbeat never shortens a session."""
     restores: Literal["announced", "own"] = "announced"
@@ -107,6 +110,9 @@ class State(NamedTuple):
 class Leases:
     """Two members; the first owns the partition. Sessions last `session` seconds; after a change, `changed`."""
 
+    row_fields = "members", "entries"
+    fault_fields = ("faults",)
+
     def __init__(
         self,
         rules: Rules | None = None,
@@ -124,6 +130,7 @@ class Leases:
         """No record may be handed out by a member whose session the coordinator has ended: needs no second record."""
         self.oldest = max(session, changed, 2)
         """Heartbeats of this age and older are alike."""
+        self.older = functools.cache(self._older)
 
     def initial(self) -> State:
         """Both have just been answered; the first begins at the first record."""
@@ -141,18 +148,25 @@ class Leases:
         """Whether all records were handed out and committed."""
         return state.committed == self.records
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """All that may happen next."""
+    def processes(self) -> list[Process[State]]:
+        """All who do something."""
+        each = self._messages, self._acts, self._expire
+        return [self._clock, *(functools.partial(act, m) for m in BOTH for act in each), self._administrator]
+
+    def _clock(self, state: State) -> Steps[State]:
         yield "a second passes", self._tick(state)
+
+    def _expire(self, m: int, state: State) -> Steps[State]:
+        entry = state.entries[m]
+        if entry.epoch == OUTSIDE or not membership.is_over(entry.left) or not self.rules.sessions_end:
+            return
+        faults, dead = state.faults, state.members[m].dead
+        if faults.expiries or dead:
+            left = faults if dead else faults._replace(expiries=faults.expiries - 1)
+            yield f"the session of m{m} ends", self._removed(state, m)._replace(faults=left)
+
+    def _administrator(self, state: State) -> Steps[State]:
         faults = state.faults
-        for m in BOTH:
-            yield from self._messages(state, m)
-            member, entry = state.members[m], state.entries[m]
-            if not member.dead:
-                yield from self._acts(state, m)
-            if entry.epoch != OUTSIDE and membership.is_over(entry.left) and (faults.expiries or member.dead):
-                left = faults if member.dead else faults._replace(expiries=faults.expiries - 1)
-                yield f"the session of m{m} ends", self._removed(state, m)._replace(faults=left)
         if faults.changes:
             left = faults._replace(changes=faults.changes - 1)
             yield f"sessions last {self.changed} s", state._replace(session=self.changed, faults=left)
@@ -161,8 +175,10 @@ class Leases:
 
     # -- members
 
-    def _acts(self, state: State, m: int) -> Iterator[tuple[str, State]]:
+    def _acts(self, m: int, state: State) -> Steps[State]:
         member = state.members[m]
+        if member.dead:
+            return
         may = not self.rules.looks or membership.may_hand_out(member.renewals)
         if member.call is None:
             call = Call(answered=False, age=0, epoch=member.epoch, turn=member.turn)
@@ -220,7 +236,7 @@ class Leases:
 
     # -- the coordinator, and what is on its way
 
-    def _messages(self, state: State, m: int) -> Iterator[tuple[str, State]]:
+    def _messages(self, m: int, state: State) -> Steps[State]:
         member = state.members[m]
         if member.call is not None:
             if not member.call.answered:
@@ -298,7 +314,7 @@ class Leases:
 
     def _tick(self, state: State) -> State:
         return state._replace(
-            members=tuple(self._older(member) for member in state.members),
+            members=tuple(map(self.older, state.members)),
             entries=tuple(entry._replace(left=max(0, entry.left - 1)) for entry in state.entries),
         )
 

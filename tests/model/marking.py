@@ -9,11 +9,12 @@ planned after it must never let in a batch without a generation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from tests.model.explorer import Forbidden, replaced
+from tests.model.explorer import Forbidden, Process, Steps
+from tests.model.packing import replaced
 
 LEADERS: Final = (0, 1)
 
@@ -64,6 +65,9 @@ class State(NamedTuple):
 class Marking:
     """The model: see the module's text."""
 
+    row_fields = ("leaders",)
+    fault_fields = "crashes", "replaced", "others"
+
     def __init__(self, rules: Rules, *, resizes: int, crashes: int = 1, replaced: int = 0, others: int = 0) -> None:
         self.rules, self.resizes = rules, resizes
         self.faults = crashes, replaced, others
@@ -86,14 +90,11 @@ class Marking:
             return "unmarked: a batch with a generation is in a log, and nothing is written of it"
         return None
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """All that may happen next."""
-        yield from self._controller(state)
-        for at in LEADERS:
-            yield from self._leader(state, at)
-        yield from self._faults(state)
+    def processes(self) -> list[Process[State]]:
+        """All who do something."""
+        return [self._controller, *(functools.partial(self._leader, at) for at in LEADERS), self._faults]
 
-    def _controller(self, state: State) -> Iterator[tuple[str, State]]:
+    def _controller(self, state: State) -> Steps[State]:
         if state.believes is None:
             read = state._replace(believes=(state.marked, state.planned, state.version))
             yield "another controller reads everything and tells it", self._led(read, LEADERS)
@@ -139,7 +140,7 @@ class Marking:
         ]
         return state._replace(leaders=tuple(leaders))
 
-    def _leader(self, state: State, at: int) -> Iterator[tuple[str, State]]:
+    def _leader(self, at: int, state: State) -> Steps[State]:
         one = state.leaders[at]
 
         def after(**changes: object) -> State:
@@ -159,7 +160,7 @@ class Marking:
             reason = f"outsider: leader {at} takes a batch without a generation into g{one.generation}"
             raise Forbidden("a batch without a generation comes", f"{reason}, which was planned when the mark stood")
 
-    def _faults(self, state: State) -> Iterator[tuple[str, State]]:
+    def _faults(self, state: State) -> Steps[State]:
         if state.crashes and state.believes is not None:
             yield "the controller dies", state._replace(believes=None, untold=False, crashes=state.crashes - 1)
         if state.others:

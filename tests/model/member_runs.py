@@ -45,6 +45,7 @@ LEASES: Final = (
     Run("no session is announced, and it lasts one heartbeat", lease(session=1, announces=False), "order"),
     Run("commits need no member", lease(LeaseRules(fence="none"), session=1), "again"),
     Run("commits need a member, but not its epoch", lease(LeaseRules(fence="member"), session=1, expiries=2), "again"),
+    Run("a dead member's session does not end", lease(LeaseRules(sessions_end=False), session=1, deaths=1), "stuck"),
     Run(
         "a lower setting shortens a session",
         lease(LeaseRules(extends=False), session=2, changed=1, changes=1),

@@ -9,14 +9,14 @@ of the published text, or of a plausible implementation of it, named as in docs/
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.linear_hashing import KeyClass
-from tests.model.explorer import replaced
+from tests.model.explorer import Process, Steps
+from tests.model.packing import replaced
 
 ABSENT: Final = -1
 MARKER: Final = -1
@@ -106,6 +106,9 @@ class State(NamedTuple):
 class Production:
     """The model: see the module's text."""
 
+    row_fields = "adopted", "logs", "replicated", "network"
+    fault_fields = "lost_answers", "failovers"
+
     def __init__(self, counts: tuple[int, ...], load: Load, rules: Rules | None = None) -> None:
         self.counts, self.load, self.rules = counts, load, rules or Rules()
         self.lineage = Lineage(linear_hashing.base_of(counts[0]), list(enumerate(counts)))
@@ -133,16 +136,18 @@ class Production:
             ends=(),
         )
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """All that may happen next."""
-        yield from self._controller(state)
-        yield from self._producer(state)
-        yield from self._transmission(state)
-        yield from self._leaders(state)
-        yield from self._failures(state)
-        yield from self._responses(state)
-        yield from self._readers(state)
-        yield from self._markers(state)
+    def processes(self) -> list[Process[State]]:
+        """All who do something."""
+        return [
+            self._controller,
+            self._producer,
+            self._transmission,
+            self._leaders,
+            self._failures,
+            self._responses,
+            self._readers,
+            self._markers,
+        ]
 
     def finished(self, state: State) -> bool:
         """All resizes are done, all records settled, and a transaction has its marker wherever it wrote."""
@@ -152,7 +157,7 @@ class Production:
 
     # -- what may happen
 
-    def _controller(self, state: State) -> Iterator[tuple[str, State]]:
+    def _controller(self, state: State) -> Steps[State]:
         acknowledged = self.rules.adoption == "acknowledged"
         if state.planned < self.last and state.published == state.planned:
             plan = state.planned + 1
@@ -185,7 +190,7 @@ class Production:
             adopted=tuple(plan if held == ABSENT and p < new else held for p, held in enumerate(state.adopted))
         )
 
-    def _producer(self, state: State) -> Iterator[tuple[str, State]]:
+    def _producer(self, state: State) -> Steps[State]:
         sent = len(state.batches)
         if sent < len(self.load.hashes):
             batch = Batch(sent, self._address(sent, state.view), state.view)
@@ -200,7 +205,7 @@ class Production:
             if batch.status == "in flight" and self.load.gives_up:
                 yield f"give up #{batch.record}", self._with(state, batch._replace(status="settled"))
 
-    def _transmission(self, state: State) -> Iterator[tuple[str, State]]:
+    def _transmission(self, state: State) -> Steps[State]:
         for batch in state.batches:
             if batch.status != "queued" or not self._may_transmit(state, batch):
                 continue
@@ -234,7 +239,7 @@ class Production:
         ours, theirs = self._held(batch), self._held(older)
         return ours is None or theirs is None or ours.overlaps(theirs)
 
-    def _leaders(self, state: State) -> Iterator[tuple[str, State]]:
+    def _leaders(self, state: State) -> Steps[State]:
         for p in self.partitions:
             if not state.network[p] or state.adopted[p] == ABSENT:
                 continue
@@ -278,7 +283,7 @@ class Production:
             return self.counts[carried] == self.counts[held]
         return self._class(p, carried) == self._class(p, held)
 
-    def _failures(self, state: State) -> Iterator[tuple[str, State]]:
+    def _failures(self, state: State) -> Steps[State]:
         for p in self.partitions:
             log, replicated = state.logs[p], state.replicated[p]
             if not self.load.acks_all and replicated < len(log):
@@ -295,7 +300,7 @@ class Production:
                 )
                 yield f"p{p} fails over, {len(log) - replicated} records were only with the old leader", after
 
-    def _responses(self, state: State) -> Iterator[tuple[str, State]]:
+    def _responses(self, state: State) -> Steps[State]:
         seen: set[int] = set()
         for place, (record, verdict, p) in enumerate(state.answers):
             if p in seen:
@@ -315,7 +320,7 @@ class Production:
                 known = batch._replace(status="queued", doubtful=False)
                 yield f"#{record} is refused, retry it", self._with(rest, known)
 
-    def _readers(self, state: State) -> Iterator[tuple[str, State]]:
+    def _readers(self, state: State) -> Steps[State]:
         known = {key_epoch for key_epoch, _ in state.ends}
         for key_epoch, following in self.cut:
             p = key_epoch.partition
@@ -329,7 +334,7 @@ class Production:
             told = tuple(sorted((*state.ends, (key_epoch, end))))
             yield f"{key_epoch} is said to end at {end}", state._replace(ends=told)
 
-    def _markers(self, state: State) -> Iterator[tuple[str, State]]:
+    def _markers(self, state: State) -> Steps[State]:
         ended = len(state.batches) == len(self.load.hashes) and all(b.status == "settled" for b in state.batches)
         if not self.load.transactional or not ended:
             return

@@ -10,12 +10,12 @@ may have done so. From that follows what a reader of the znodes must conclude, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from anabranch.protocol import linear_hashing
-from tests.model.explorer import replaced
+from tests.model.explorer import Process, Steps
+from tests.model.packing import replaced
 
 ABSENT = -1
 
@@ -55,6 +55,9 @@ class State(NamedTuple):
 class Resizing:
     """The model of one resize from `before` to `after` partitions of a topic of this base: see the module's text."""
 
+    row_fields = "epochs", "generations", "maps", "told", "accepted"
+    fault_fields = "crashes", "elections"
+
     def __init__(self, before: int, after: int, procedure: Procedure, *, base: int = 1) -> None:
         self.before, self.after, self.procedure, self.base = before, after, procedure, base
         self.partitions = range(max(before, after))
@@ -84,9 +87,11 @@ class Resizing:
         """The resize is published."""
         return state.step == "done"
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """The controller's next step, its crash, or its successor's election."""
-        yield from self._repaired(state) if self.repaired else self._published(state)
+    def processes(self) -> list[Process[State]]:
+        """The controller, its crashes, and its successors' elections."""
+        return [self._repaired if self.repaired else self._published, self._fail]
+
+    def _fail(self, state: State) -> Steps[State]:
         if state.crashes and state.step not in ("idle", "done", "takes office"):
             gone = state._replace(step="takes office", memory=(), crashes=state.crashes - 1)
             yield "the controller crashes", gone
@@ -97,7 +102,7 @@ class Resizing:
 
     # -- the repaired controller
 
-    def _repaired(self, state: State) -> Iterator[tuple[str, State]]:
+    def _repaired(self, state: State) -> Steps[State]:
         if state.step == "idle":
             yield "write the plan", state._replace(step="execute")
         elif state.step == "takes office":
@@ -124,7 +129,7 @@ class Resizing:
 
     # -- the published controller
 
-    def _published(self, state: State) -> Iterator[tuple[str, State]]:
+    def _published(self, state: State) -> Steps[State]:
         growing = self.after > self.before
         first = "bump" if growing else "mark"
         if state.step == "idle":
@@ -136,7 +141,7 @@ class Resizing:
         else:
             yield from self._published_shrinking(state)
 
-    def _published_growth(self, state: State) -> Iterator[tuple[str, State]]:
+    def _published_growth(self, state: State) -> Steps[State]:
         if state.step == "bump":
             remembered = dict(state.memory)
             waiting = [p for p in self.partitions if state.epochs[p] != ABSENT and p not in remembered]
@@ -158,7 +163,7 @@ class Resizing:
             else:
                 yield "publish", state._replace(step="done")
 
-    def _published_shrinking(self, state: State) -> Iterator[tuple[str, State]]:
+    def _published_shrinking(self, state: State) -> Steps[State]:
         if state.step == "mark":
             unmarked = [v for v in self.retiring if not state.maps[v]]
             if unmarked:

@@ -26,7 +26,7 @@ class Run:
 
     def result(self) -> Result:
         """Explore every instance; keep the shortest story of what went wrong."""
-        begun = time.perf_counter()
+        begun = time.process_time()
         instances = states = wrong = 0
         worst: Outcome | None = None
         for outcome in self.explore():
@@ -36,7 +36,7 @@ class Run:
                 wrong += 1
                 if worst is None or len(outcome.story) < len(worst.story):
                     worst = outcome
-        return Result(self, instances, states, wrong, worst, time.perf_counter() - begun)
+        return Result(self, instances, states, wrong, worst, time.process_time() - begun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Result:
     wrong: int
     worst: Outcome | None
     seconds: float
+    """Of processor time."""
 
     @property
     def as_expected(self) -> bool:

@@ -17,14 +17,15 @@ renewed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from anabranch.broker.coordinators.share_partitions.in_flight import RecordState
 from anabranch.broker.coordinators.share_partitions.share_partition import AcknowledgeType
 from tests.model import share_leader
-from tests.model.explorer import Forbidden, replaced
+from tests.model.explorer import Forbidden, Process, Steps
+from tests.model.packing import replaced
 from tests.model.share_leader import Batches, InFlightState, ShareLeader, Stored
 
 NOBODY: Final = -1
@@ -119,6 +120,9 @@ class State(NamedTuple):
 class Sharing:
     """`extents` are the batches of the log; locks last `lock` ticks."""
 
+    row_fields = "records", "views"
+    fault_fields = ("faults",)
+
     def __init__(
         self,
         rules: Rules | None = None,
@@ -156,32 +160,45 @@ class Sharing:
                 return f"lost: {r} is done, but was delivered {record.deliveries} times and not acknowledged"
         return None
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """All that may happen next."""
+    def processes(self) -> list[Process[State]]:
+        """All who do something."""
+        members = [functools.partial(self._member, m) for m in MEMBERS]
+        return [self._clock, *members, self._expire, self._release, self._write, self._arrivals, self._election]
+
+    def _clock(self, state: State) -> Steps[State]:
         if share_leader.is_locked(state.leader):
             yield "time passes", self._tick(state)
-        for m in MEMBERS:
-            if m or state.first == "works":
-                yield from self._member(state, m)
+
+    def _expire(self, state: State) -> Steps[State]:
         if self.rules.locks_expire:
             leader, batches = self.leader.release(state.leader, None)
             if batches:
                 change = Change(batches, expired=True)
                 yield "locks expire", state._replace(leader=leader, changes=(*state.changes, change))
+
+    def _release(self, state: State) -> Steps[State]:
         if state.first == "dead":
             leader, batches = self.leader.release(state.leader, 0)
             changes = (*state.changes, Change(batches)) if batches else state.changes
             yield "the leader releases what m0 held", state._replace(leader=leader, changes=changes, first="left")
+
+    def _write(self, state: State) -> Steps[State]:
         if state.changes:
             yield from self._store(state, state.changes[0])
+
+    def _arrivals(self, state: State) -> Steps[State]:
         for place, write in enumerate(state.late):
             yield self._arrive(state._replace(late=state.late[:place] + state.late[place + 1 :]), write, place)
+
+    def _election(self, state: State) -> Steps[State]:
         if state.faults.leaders:
             yield f"leader {state.epoch + 1} reads the state", self._elect(state)
 
     # -- members
 
-    def _member(self, state: State, m: int) -> Iterator[tuple[str, State]]:
+    def _member(self, m: int, state: State) -> Steps[State]:
+        if m == 0 and state.first != "works":
+            return
         leader, got = self.leader.acquire(state.leader, m)
         if got:
             yield self._deliver(state, m, leader, got)
@@ -229,7 +246,7 @@ class Sharing:
 
     # -- writes
 
-    def _store(self, state: State, change: Change) -> Iterator[tuple[str, State]]:
+    def _store(self, state: State, change: Change) -> Steps[State]:
         """What comes of the leader's next write."""
         kept = state._replace(changes=state.changes[1:])
         write = self._next_write(state, change)

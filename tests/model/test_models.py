@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 
@@ -15,7 +14,7 @@ from anabranch.protocol.lineage import Lineage
 from tests.model import membership
 from tests.model.assigning_runs import FROM_THE_START, ONE_SPLIT, assign
 from tests.model.deleting import NEITHER, OPEN, Deleting
-from tests.model.explorer import Forbidden, explore
+from tests.model.explorer import explore
 from tests.model.leases import Leases
 from tests.model.run import Run
 from tests.model.runs import ONE_KEY, RUNS, deliver
@@ -100,55 +99,6 @@ def test_a_reader_that_keeps_deleted_records_behind_a_closed_gate_is_found_to_be
 
 def test_gates_that_open_by_log_starts_are_found_to_break_the_order() -> None:
     assert explore(Deleting((1, 2), 1, rule=OPEN)).kind == "order"
-
-
-class Counter(NamedTuple):
-    """Counts to three; a wrong turn at two ends in a place without exit."""
-
-    at: int
-
-
-class Counting:
-    def __init__(self, *, trap: bool = False, forbidden: int = 99) -> None:
-        self.trap, self.forbidden = trap, forbidden
-
-    def initial(self) -> Counter:
-        return Counter(0)
-
-    def steps(self, state: Counter) -> Iterator[tuple[str, Counter]]:
-        if state.at == self.forbidden:
-            raise Forbidden("jump", "off: the edge")
-        if 0 <= state.at < 3:
-            yield f"count {state.at + 1}", Counter(state.at + 1)
-        if state.at == 2 and self.trap:
-            yield "fall", Counter(-1)
-
-    def violation(self, state: Counter) -> str | None:
-        return None
-
-    def finished(self, state: Counter) -> bool:
-        return state.at == 3
-
-
-def test_a_search_visits_all_states_once() -> None:
-    assert explore(Counting()).states == 4
-    assert explore(Counting()).kind == "OK"
-
-
-def test_a_search_finds_where_no_way_leads_on() -> None:
-    found = explore(Counting(trap=True))
-    assert found.kind == "stuck"
-    assert found.story == ("count 1", "count 2", "fall")
-
-
-def test_a_search_tells_the_shortest_way_to_what_is_forbidden() -> None:
-    found = explore(Counting(forbidden=1))
-    assert (found.kind, found.story) == ("off", ("count 1", "jump"))
-
-
-def test_an_instance_that_is_too_large_says_so() -> None:
-    with pytest.raises(MemoryError, match="more than 2 states"):
-        explore(Counting(), states_max=2)
 
 
 def test_every_repaired_rule_is_explored_with_crashes() -> None:

@@ -8,9 +8,8 @@ is known then. What comes out has to keep the same invariants as with generation
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tests.model.explorer import replaced
+from tests.model.explorer import Steps
+from tests.model.packing import replaced
 from tests.model.production import ABSENT, Batch, Entry, Load, Production, State, Verdict
 
 
@@ -29,7 +28,7 @@ class Verifying(Production):
         hashes = self.load.hashes
         return not (self.one_by_one and any(hashes[one.record] == hashes[batch.record] for one in older))
 
-    def _leaders(self, state: State) -> Iterator[tuple[str, State]]:
+    def _leaders(self, state: State) -> Steps[State]:
         for p in self.partitions:
             if not state.network[p] or state.adopted[p] == ABSENT:
                 continue
