@@ -95,7 +95,7 @@ class _Search:
         self._states = [packing.pack(initial)]
         self._numbers = {self._states[0]: 0}
         self._came_from = array("I", [0])
-        self._leads_to, self._begin = array("I"), array("Q", [0])
+        self._leads_to, self._begin = array("I"), array("I", [0])
         """The numbers of the states after each state, one after another, and where those of each state begin."""
         self._may_finish = bytearray()
         self._faults = packing.mask(model.fault_fields)

@@ -174,7 +174,10 @@ def replaced(values: tuple[Item, ...], index: int, value: Item) -> tuple[Item, .
 
 
 class Memo(Generic[Result]):
-    """The results of a function of states, by the slots that it reads. It must depend on nothing else."""
+    """The results of a function of states, by the slots that it reads. It must depend on nothing else.
+
+    `mask` only grows. Results from before remain right: they depend on fewer slots.
+    """
 
     def __init__(self, packing: Packing, function: Callable[[View], Result]) -> None:
         self._packing, self._function = packing, function
@@ -186,11 +189,7 @@ class Memo(Generic[Result]):
         """Run the function, and remember the result."""
         read: set[int] = set()
         result = self._function(View(self._packing, packed, read))
-        mask = self.mask
         for place in read:
-            mask |= self._packing.slots[place].mask
-        if mask != self.mask:
-            self.mask = mask
-            self.known.clear()
-        self.known[packed & mask] = result
+            self.mask |= self._packing.slots[place].mask
+        self.known[packed & self.mask] = result
         return result

@@ -15,6 +15,7 @@ from tests.model import membership
 from tests.model.assigning_runs import FROM_THE_START, ONE_SPLIT, assign
 from tests.model.deleting import NEITHER, OPEN, Deleting
 from tests.model.explorer import explore
+from tests.model.large_runs import LARGE
 from tests.model.leases import Leases
 from tests.model.run import Run
 from tests.model.runs import ONE_KEY, RUNS, deliver
@@ -30,6 +31,11 @@ def fresh_decisions() -> Iterator[None]:
     membership.may_hand_out.cache_clear()
     yield
     membership.may_hand_out.cache_clear()
+
+
+@pytest.mark.parametrize("model", LARGE)
+def test_the_large_set_has_rules_that_hold_and_a_defect_for_each_model(model: str) -> None:
+    assert {run.finds == "OK" for run in LARGE[model]} == {True, False}
 
 
 @pytest.mark.parametrize("run", QUICK)
