@@ -8,17 +8,26 @@ Results are appended to a file, and a later run with it tries only mutants that 
 from __future__ import annotations
 
 import argparse
+import difflib
 import hashlib
 import json
+import os
+import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.mutation.mutants import CORES, Mutant, sample
-from tests.mutation.trial import SURVIVED, Copy
+from tests.mutation.probes import Probes
+from tests.mutation.trial import OPTIONS, SURVIVED, Trials
 
 ROOT = Path(__file__).parents[2]
+COPY = "ANABRANCH_MUTATION_COPY"
+"""The variable that says to a process that it runs in the copy."""
 
 
 def main() -> int:
@@ -27,26 +36,55 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", default=CORES, help="folders of modules; by default the pure cores")
     parser.add_argument("--sample", type=int, default=500, help="how many mutants to draw (500)")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the draw (1)")
-    parser.add_argument("--schedules", type=int, default=6, help="schedules of the simulation for each survivor (6)")
+    parser.add_argument("--schedules", type=int, default=3, help="schedules of the simulation for each survivor (3)")
+    parser.add_argument("--survivors", action="store_true", help="try those again that have survived")
     parser.add_argument("--results", type=Path, default=Path("build/mutants.jsonl"), help="the file of results")
     chosen = parser.parse_args()
+    if COPY not in os.environ:
+        return _run_in_copy([*sys.argv[1:], "--results", str(chosen.results.absolute())])
     chosen.results.parent.mkdir(parents=True, exist_ok=True)
     drawn = sample(ROOT, chosen.folders, chosen.sample, chosen.seed)
     done = _read(chosen.results)
-    with tempfile.TemporaryDirectory(prefix="anabranch-mutants-") as directory:
-        copy = Copy(ROOT, Path(directory), chosen.schedules)
-        for number, mutant in enumerate(drawn, 1):
-            if (mutant.key, _hash(mutant)) in done:
-                continue
-            noticed_by = done[mutant.key, _hash(mutant)] = copy.try_mutant(mutant)
-            with chosen.results.open("a") as file:
-                file.write(json.dumps({"mutant": mutant.key, "source": _hash(mutant), "by": noticed_by}) + "\n")
-            what = f": {copy.line_of(mutant)}" if noticed_by == SURVIVED else ""
-            sys.stdout.write(f"{number} of {len(drawn)}: {noticed_by}: {mutant.module}:{mutant.line}{what}\n")
-            sys.stdout.flush()
-    counts = Counter(done[mutant.key, _hash(mutant)] for mutant in drawn)
-    sys.stdout.write(f"{len(drawn) - counts[SURVIVED]} of {len(drawn)} noticed: {dict(counts)}\n")
+    if chosen.survivors:
+        done = {key: by for key, by in done.items() if by != SURVIVED}
+
+    def report(mutant: Mutant, by: str, detail: str) -> None:
+        done[mutant.key, _hash(mutant)] = by
+        row = {"mutant": mutant.key, "source": _hash(mutant), "by": by, "line": mutant.line, "detail": detail}
+        with chosen.results.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        what = f": {_difference(mutant)}" if by == SURVIVED else ""
+        print(f"{time.strftime('%H:%M:%S')} {len(done)}: {by}, {detail}: {mutant.place}{what}", flush=True)
+
+    waiting = [mutant for mutant in drawn if (mutant.key, _hash(mutant)) not in done]
+    if waiting:
+        probes = Probes((mutant.module, mutant.line) for mutant in waiting)
+        probes.install()
+        trials = Trials(ROOT, waiting, probes, chosen.schedules, report)
+        pytest.main([*OPTIONS, *trials.files()], plugins=[trials])
+    counts = Counter(done.get((mutant.key, _hash(mutant)), "not tried") for mutant in drawn)
+    print(f"of {len(drawn)} mutants: {dict(counts)}")
     return 0
+
+
+def _run_in_copy(arguments: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="anabranch-mutants-") as directory:
+        copy = Path(directory) / "checkout"
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
+        environment = os.environ | {
+            COPY: "1",
+            "PYTHONPATH": f"{copy}/src:{copy}",
+            "PYTHONPYCACHEPREFIX": f"{directory}/compiled",
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        return subprocess.call([sys.executable, "-m", "tests.mutation", *arguments], cwd=copy, env=environment)
+
+
+def _difference(mutant: Mutant) -> str:
+    """Return the changed lines of a mutant."""
+    before, after = (ROOT / mutant.module).read_text().splitlines(), mutant.source(ROOT).splitlines()
+    changed = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
+    return " | ".join(line[0] + line[1:].strip() for line in changed)
 
 
 def _hash(mutant: Mutant) -> str:

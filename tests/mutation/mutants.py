@@ -72,6 +72,11 @@ class Mutant:
         """The name of the mutant in results."""
         return f"{self.module}:{self.operator}:{self.occurrence}"
 
+    @property
+    def place(self) -> str:
+        """The line of the mutant."""
+        return f"{self.module}:{self.line}"
+
     def source(self, root: Path) -> str:
         """Return the module's changed source."""
         changed = mutate_code((root / self.module).read_text(), _operator(self.operator), self.occurrence)
