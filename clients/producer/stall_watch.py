@@ -36,7 +36,8 @@ class StallWatch:
         if not new_stalls:
             return None
         since, queue = min(new_stalls, key=lambda one: one[0])
-        others = f", and {len(new_stalls) - 1} other partitions wait" if len(new_stalls) > 1 else ""
+        more = len(new_stalls) - 1
+        others = f", and {more} other {'partition waits' if more == 1 else 'partitions wait'}" if more else ""
         waited = f"{queue.topic.name}-{queue.index}: records wait for {now - since:.0f} s to be stored"
         return f"{waited}: {why_late(queue, heads[queue], now)}{others}"
 

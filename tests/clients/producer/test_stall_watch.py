@@ -39,6 +39,9 @@ def test_oldest_stalled_partition_is_reported_with_count_of_others() -> None:
     watch.check(queues, 6.0, why)
     expected = "t-2: records wait for 5 s to be stored: the disk is full, and 2 other partitions wait"
     assert watch.check(queues, 8.0, why) == expected
+    watch, queues = StallWatch(), queues[1:]
+    watch.check(queues, 6.0, why)
+    assert watch.check(queues, 8.0, why) == expected.replace("2 other partitions wait", "1 other partition waits")
 
 
 def test_lingering_or_queued_batch_is_no_stall() -> None:
