@@ -119,6 +119,17 @@ def test_topic_being_deleted_has_leader_minus_two() -> None:
     assert [one.endpoints[0].host for one in request.live_brokers] == ["host1", "host2", "host3"]
 
 
+def test_update_metadata_has_the_id_of_a_security_protocol() -> None:
+    """PLAINTEXT's for one that is unknown: the name of a listener that its broker's znode does not map."""
+    _, term = started(partitions=1)
+    brokers = term.state.brokers
+    for broker_id, protocol in enumerate(("SASL_SSL", "OURS"), 1):
+        (endpoint,) = brokers[broker_id].endpoints
+        brokers[broker_id] = replace(brokers[broker_id], endpoints=(endpoint._replace(security_protocol=protocol),))
+    request = requests.update_metadata_request(term.state, 1, [], full=True)
+    assert [one.endpoints[0].security_protocol for one in request.live_brokers] == [3, 0, 0]
+
+
 def test_replicas_on_dead_brokers_are_offline_replicas() -> None:
     world, term = started(partitions=1, replication=2)
     del world.brokers[2]

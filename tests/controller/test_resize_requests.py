@@ -10,7 +10,7 @@ import pytest
 from anabranch.controller import events
 from anabranch.controller.features import RESHARD, SAFE_DOWNGRADE
 from anabranch.controller.model import Features
-from anabranch.controller.resize_requests import is_shrink_request
+from anabranch.controller.resize_requests import is_shrink_request, place_replicas
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -54,6 +54,16 @@ def test_refused_resize_has_code_and_message(topic: CreatePartitionsTopic, code:
     row = ask(term, topic).results[0]
     assert row.error_code == code and says in row.error_message
     assert world.topics["t"] == before
+
+
+@pytest.mark.parametrize(("first_replica", "added_on"), [(1, [2, 3]), (2, [3, 1]), (3, [1, 2]), (9, [2, 3])])
+def test_added_partitions_continue_from_the_first_replica_of_partition_0(
+    first_replica: int, added_on: list[int]
+) -> None:
+    """As in Kafka; from the first broker if none has this id or a higher one."""
+    _, term = started(partitions=1, replication=1)
+    body = replace(term.state.topics["t"].body, assignment={0: (first_replica,)})
+    assert place_replicas(term.state, body, [1, 2]) == {1: (added_on[0],), 2: (added_on[1],)}
 
 
 def test_r17_topic_is_resized_only_when_every_broker_fences_old_generations() -> None:

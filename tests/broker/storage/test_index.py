@@ -71,3 +71,12 @@ def test_encoded_bytes_equal_kafkas() -> None:
     times.append(1_700_000_000_000, 104)
     assert offsets.to_bytes() == struct.pack(">iiii", 4, 0, 20, 4500)
     assert times.to_bytes() == struct.pack(">qi", 1_700_000_000_000, 4)
+
+
+def test_ends_are_those_of_the_last_entry_or_the_base_offset() -> None:
+    offsets, times = OffsetIndex(100), TimeIndex(100)
+    assert (offsets.end, offsets.last_position, times.end, times.last) == (100, 0, 100, (-1, 100))
+    for offset, position, timestamp in ((104, 0, 10), (120, 4500, 20)):
+        offsets.append(offset, position)
+        times.append(timestamp, offset)
+    assert (offsets.end, offsets.last_position, times.end, times.last) == (121, 4500, 121, (20, 120))

@@ -19,7 +19,8 @@ from anabranch.cluster.zookeeper import free_port
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk.access import Login
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
-from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
+from anabranch.controller.zk.multi_read import NO_NODE
+from anabranch.controller.zk.session import ConnectionLoss, NoNode, SessionEvent, WatchEvent
 from tests.contracts.zk_worlds import PATIENCE_S, expire_session
 
 
@@ -96,6 +97,26 @@ async def test_server_without_multi_read_gets_single_reads(
         found = await retry_connection_loss(lambda: zk.get_many(["/a", "/nowhere"]))
     assert found == [stored, None]
     await zk.close()
+
+
+async def test_two_multi_reads_lost_in_a_row_are_followed_by_single_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One may be lost with any connection."""
+    session = KazooSession("127.0.0.1:1", 6000, "")
+    lost, requests = [True, False, True, True], list[str]()
+
+    async def ask(path: str, *_: object) -> object:
+        requests.append(path)
+        if path:
+            raise NoNode(path)
+        if lost.pop(0):
+            raise ConnectionLoss
+        return [NO_NODE]
+
+    monkeypatch.setattr(session, "_ask", ask)
+    assert await retry_connection_loss(lambda: session.get_many(["/a"])) == [None]
+    assert requests == ["", ""], "both are multi reads"
+    assert await retry_connection_loss(lambda: session.get_many(["/a"])) == [None]
+    assert requests[2:] == ["", "", "/a"]
 
 
 @pytest.mark.zookeeper

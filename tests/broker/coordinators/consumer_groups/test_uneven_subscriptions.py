@@ -22,6 +22,24 @@ def test_partitions_move_from_the_most_to_the_least_loaded_member() -> None:
     assert targets == {"ann": partitions(t=[0], u=[0, 1]), "bob": partitions(t=[1, 2, 3])}
 
 
+def test_members_receive_partitions_in_turn_once_they_are_the_least_loaded() -> None:
+    """Least loaded are ann and bob at first, and all three after two partitions."""
+    members = {"ann": ["t"], "bob": ["t"], "cyd": ["t", "u"]}
+    group = spec({"t": range(5), "u": range(1)}, members, {"cyd": partitions(u=[0])})
+    targets = assign_unevenly(group)
+    assert targets == {"ann": partitions(t=[0, 2]), "bob": partitions(t=[1, 3]), "cyd": partitions(t=[4], u=[0])}
+
+
+def test_members_give_partitions_in_turn_once_they_are_the_most_loaded() -> None:
+    """Most loaded is ann at first, then ann and bob, who have the same load."""
+    members = {"ann": ["t"], "bob": ["t"], "cyd": ["t", "u"], "dan": ["t", "u"]}
+    before = {"ann": partitions(t=range(5)), "bob": partitions(t=range(5, 9))}
+    group = spec({"t": range(9), "u": range(1)}, members, before)
+    targets = assign_unevenly(group)
+    assert {member: size(target) for member, target in targets.items()} == {"ann": 3, "bob": 3, "cyd": 2, "dan": 2}
+    assert targets["ann"] == partitions(t=[0, 1, 2]) and targets["bob"] == partitions(t=[5, 6, 7])
+
+
 def test_balanced_assignment_is_unchanged() -> None:
     before = {"ann": partitions(t=[0, 3]), "bob": partitions(t=[1], u=[0]), "cyd": partitions(t=[2], u=[1])}
     group = spec({"t": range(4), "u": range(2)}, {"ann": ["t"], "bob": ["t", "u"], "cyd": ["t", "u"]}, before)

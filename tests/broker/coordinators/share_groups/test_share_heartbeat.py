@@ -188,4 +188,5 @@ def test_a_group_is_described_and_deleted(driver: Driver) -> None:
     assert driver.group.initialized == {}
     for record in share_heartbeat.tombstones(driver.group):
         driver.group.apply(record)
-    assert (driver.group.epoch, driver.group.members, driver.group.targets) == (0, {}, {})
+    assert (driver.group.epoch, driver.group.assignment_epoch) == (0, 0)
+    assert (driver.group.members, driver.group.targets) == ({}, {})

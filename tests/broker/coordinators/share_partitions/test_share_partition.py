@@ -185,6 +185,15 @@ def test_offsets_without_a_batch_are_archived() -> None:
     assert one.start_offset == 15
 
 
+def test_offsets_without_a_batch_leave_records_before_them_to_their_member() -> None:
+    one = shared()
+    acquire(one, "a", [(0, 9)])
+    assert acquire(one, "b", [(12, 14)]) == [Acquired(12, 14, 1)]
+    assert [(flight.first, flight.last) for flight in one.flights()] == [(0, 9), (10, 11), (12, 14)]
+    done(one, "a", 0, 9, ACCEPT)
+    assert one.start_offset == 12
+
+
 def test_deleted_records_are_finished() -> None:
     one = shared()
     acquire(one, "a", [(0, 9)])

@@ -111,12 +111,14 @@ def test_random_membership_keeps_one_owner_and_standbys_per_task(
     lives: list[set[str]], counts: dict[str, int], standbys: int
 ) -> None:
     parts = topology(**counts)
+    other_order = dict(reversed(parts.items()))
     all_tasks = {(name, index) for name, one in parts.items() for index in range(one.task_count)}
     members: Group = {}
     dealt: dict[str, Tasks] = {}
     for alive in lives:
         members = after(members, dealt, *(members.keys() - alive), new=sorted(alive - members.keys()))
         dealt = assign(members, parts, standbys)
+        assert assign(members, other_order, standbys) == dealt, "the order of subtopologies decides nothing"
         processes = len({process for process, _ in members.values()})
         actives, copies = held(dealt, ACTIVE), held(dealt, STANDBY)
         assert actives.keys() == all_tasks and all(len(one) == 1 for one in actives.values())
