@@ -96,6 +96,8 @@ async def test_children_are_sorted_and_counted(world: World) -> None:
     stat = await zk.exists("/p")
     assert stat is not None
     assert stat.children_count == 8
+    await zk.delete("/p/ab")
+    assert await zk.children("/p") == ["10", "9", "Z", "a", "b", "ba", "zeta"]
     assert "p" in await zk.children("/")
 
 

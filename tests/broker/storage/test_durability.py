@@ -54,6 +54,20 @@ def test_full_flush_skips_flushed_segments() -> None:
     assert len(flushed(log)) == 1
 
 
+def test_names_of_files_are_flushed_once_after_a_change() -> None:
+    log = filled(2)
+    log.flush()
+    files = log._files
+    assert isinstance(files, FaultyFiles)
+    files.flushed.clear()
+    log.durability.flush_names()
+    assert files.flushed == []
+    log.durability.names_changed()
+    log.durability.flush_names()
+    log.durability.flush_names()
+    assert files.flushed == ["t-0"]
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
 def test_only_a_full_disk_error_is_retriable(code: int, caplog: pytest.LogCaptureFixture) -> None:
     log = filled(2)

@@ -30,6 +30,13 @@ def test_keys_equal_those_of_records(rows: list[tuple[bytes | None, bytes | None
     assert found == [key for key, _, _ in rows] == [record.key for record in iter_records(batch)]
 
 
+def test_keys_of_records_of_all_lengths_are_read() -> None:
+    """From the 65th record on, the offset's delta has two bytes."""
+    keys = [b"%d" % number for number in range(130)]
+    rows = [(key, bytes(number), 1) for number, key in enumerate(keys)]  # some records of 64 and 128 bytes
+    assert list(iter_keys(built(rows)[HEADER_BYTES:], len(keys))) == keys
+
+
 def test_truncated_records_are_refused() -> None:
     content = built([(b"key", b"value" * 30, 1), (b"other", b"v", 2)])[HEADER_BYTES:]
     for end in range(len(content)):
