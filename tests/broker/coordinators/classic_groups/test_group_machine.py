@@ -249,7 +249,7 @@ def test_restored_group_keeps_members_generation_and_assignment() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     value = drive.group.snapshot({one.member_id: one.assignment for one in drive.group.members})
-    after = Driver(restore("g", value, GroupLimits(), drive.group.rng, drive.now_ms), now_ms=drive.now_ms)
+    after = Driver(restore("g", value, GroupLimits(size_max=2), drive.group.rng, drive.now_ms), now_ms=drive.now_ms)
     assert after.group.state is STABLE and after.group.generation == drive.group.generation
     assert after.heartbeat(a_id, instance_id="a") is after.heartbeat(b_id) is ErrorCode.NONE
     assert after.answers[after.sync(b_id)].assignment == b"B"
