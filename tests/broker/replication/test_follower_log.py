@@ -119,6 +119,13 @@ def test_fetched_records_are_appended_unchanged_with_their_epoch() -> None:
     assert partition.log.epochs.entries[-1] == (9, 3)
 
 
+def test_response_that_diverges_in_the_first_epoch_truncates_the_log() -> None:
+    partition = follower((0, 3), (1, 3))
+    row = fetched_row(diverging_epoch=EpochEndOffset(epoch=0, end_offset=2))
+    assert apply_fetched(SessionEntry(Following(partition, 9), 6), row) is Outcome.GO_ON
+    assert partition.log.log_end_offset == 2
+
+
 @pytest.mark.parametrize(("asked_epoch", "asked_offset"), [(8, 3), (9, 2)])
 def test_response_to_an_outdated_request_is_ignored(asked_epoch: int, asked_offset: int) -> None:
     partition = follower((1, 3))
