@@ -88,13 +88,28 @@ async def alter_each(
 
 
 def authorize_alter(ctx: RequestContext, resource_type: int, name: str) -> None:
-    """Raise KafkaError unless the client is authorized to alter the configuration of a resource."""
+    """Raise KafkaError unless the client is authorized to alter the configuration of a resource.
+
+    Raises INVALID_REQUEST first for a type that the shown version of Kafka does not alter.
+    """
+    if resource_type not in altered_types(ctx.services):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     if resource_type == TOPIC:
         authorize(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.TOPIC, name)
     elif resource_type == GROUP:
         authorize(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.GROUP, name)
     else:
         authorize(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.CLUSTER)
+
+
+def altered_types(services: Services) -> set[int]:
+    """Return the types of resources whose configuration can be altered."""
+    types = {TOPIC, BROKER, BROKER_LOGGER}
+    if services.has_group_configs:
+        types.add(GROUP)
+    if services.has_client_metrics:
+        types.add(CLIENT_METRICS)
+    return types
 
 
 async def alter(
@@ -111,9 +126,9 @@ async def alter(
     elif resource_type == BROKER:
         check_broker_name(services.settings.node_id, name)
         entity, check = f"brokers/{name or DEFAULT_ENTITY}", _broker_check(services, per_broker=bool(name))
-    elif resource_type == GROUP and services.has_group_configs:
+    elif resource_type == GROUP:
         entity, check = group_configs.entity(name), _group_check(services, name)
-    elif resource_type == CLIENT_METRICS and services.has_client_metrics:
+    elif resource_type == CLIENT_METRICS:
         entity, check = client_metrics_configs.entity(name), _subscription_check(name)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")

@@ -179,10 +179,10 @@ def two_owners(planter: Planter) -> None:
 
 @plant("transactions: their offsets are kept in memory only")
 def offsets_not_written(planter: Planter) -> None:
-    async def stage(transactions: Any, slot: Any, request: Any, values: Any, records: Any, verification: Any) -> None:
+    async def stage(transactions: Any, slot: Any, request: Any, prepared: Any) -> None:
         log = transactions._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, slot.partition).log
-        for partition, value in values.items():
-            place = dataclasses.replace(value, journal_offset=log.log_end_offset)
-            slot.offsets.stage(request.producer_id, partition, place)
+        for partition, value in prepared.values.items():
+            value.journal_offset = log.log_end_offset
+            slot.offsets.stage(request.producer_id, partition, value)
 
     planter.replace(GroupTransactions, "_stage", stage)

@@ -134,7 +134,7 @@ ROWS = [
     *(
         row(api, f"ALTER_CONFIGS {on}", resources=[{"resource_type": kind, "resource_name": name}], validate_only=True)
         for api in ("AlterConfigs", "IncrementalAlterConfigs")
-        for on, kind, name in (("T", 2, "t"), ("C", 4, "1"), ("C", 16, "s"))
+        for on, kind, name in (("T", 2, "t"), ("C", 4, "1"))
     ),
     row("AlterReplicaLogDirs", "ALTER C", dirs=[{"path": "/nowhere", "topics": [{"name": "t", "partitions": [0]}]}]),
     row("DescribeLogDirs", "DESCRIBE C"),

@@ -85,9 +85,12 @@ class Place(Asking):
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    """A parameter is the version of Kafka that the broker shows."""
     async with (
-        Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster,
+        Cluster(
+            1, kafka=getattr(request, "param", "3.9"), listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES
+        ) as cluster,
         Admin(cluster.bootstrap_servers, **ADMIN) as admin,
     ):
         await admin.create_topics([NewTopic(name="t"), NewTopic(name="hidden")])

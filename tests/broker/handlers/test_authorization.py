@@ -43,6 +43,26 @@ async def test_request_needs_all_its_rights(place: Place, asked: Row) -> None:
     assert not (await place.ask(asked)) & REFUSALS
 
 
+async def test_type_of_a_resource_is_checked_before_the_rights_to_alter_it(place: Place) -> None:
+    """As in Kafka 3.9 with ZooKeeper, which alters no client metrics (16) and no groups (32)."""
+    await place.grant()
+    for api in ("AlterConfigs", "IncrementalAlterConfigs"):
+        for kind in (16, 32, 77):
+            asked = row(api, "ALTER_CONFIGS C", resources=[{"resource_type": kind, "resource_name": "s"}])
+            assert await place.ask(asked) == {ErrorCode.INVALID_REQUEST}, (api, kind)
+
+
+@pytest.mark.parametrize("place", ["4.1"], indirect=True)
+async def test_client_metrics_of_kafka_4_need_the_right_to_alter_the_cluster(place: Place) -> None:
+    await place.grant()
+    for api in ("AlterConfigs", "IncrementalAlterConfigs"):
+        asked = row(api, "ALTER_CONFIGS C", resources=[{"resource_type": 16, "resource_name": "s"}])
+        assert await place.ask(asked) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+        await place.grant(*asked.needs)
+        assert not (await place.ask(asked)) & REFUSALS
+        await place.grant()
+
+
 def test_every_api_has_an_authorization_row() -> None:
     covered = {one.api for one in ROWS}
     assert {one.name for one in HANDLERS} - covered == NOTHING | TOKENS | FILTERED
