@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all again check compiled bench sim soak model mutants chaos marathon docs screenshots site interop audit-cluster up clean
+.PHONY: help demo test test-all test-compiled again check compiled bench sim soak model mutants chaos marathon docs screenshots site interop audit-cluster up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -58,6 +58,9 @@ test: $(VENV)/.tests-ready  ## checks, then all tests but the costly ones (9 to 
 
 test-all: $(VENV)/.tests-ready compiled  ## every test that this machine can run, costly ones too (half an hour on 2 cores)
 	$(COMPILED) $(BIN)/python -m pytest -n 4 --costly
+
+test-compiled: $(VENV)/.tests-ready  ## this day's sixth of the tests on a compiled wheel (PART=2/6: another; PART=1/1: all; needs a C compiler)
+	$(COMPILED) $(BIN)/python -m tests.compiled_suite $(if $(PART),--part $(PART))
 
 again: $(READY)
 	$(COMPILED) $(BIN)/python -m tests.second_run

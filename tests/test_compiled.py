@@ -14,14 +14,13 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import anabranch
 from tests.cases import for_each
+from tests.compiled_suite import install_compiled
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(anabranch.__file__).parent
@@ -129,23 +128,9 @@ PATCHES = ("test_unchanged_checkpoint_is_not_written", "test_new_partition_does_
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with a compiled wheel; what else it needs it takes from this one."""
-    place = tmp_path_factory.mktemp("compiled")
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "out")
-    source = shutil.copytree(ROOT, place / "source", symlinks=True, ignore=ignored)
-    build = [sys.executable, "-m", "build", "--quiet", "--wheel", "--outdir", str(place), str(source)]
-    subprocess.run(build, env={**os.environ, "ANABRANCH_COMPILE": "1"}, check=True)
-    [wheel] = place.glob("*.whl")
-    assert "-none-any" not in wheel.name
-    subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)
-    found = place / "venv" / "bin" / "python"
-    subprocess.run([str(found), "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True)
-    inside = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    packages = subprocess.run([str(found), "-c", inside], check=True, capture_output=True, text=True).stdout.strip()
-    (Path(packages) / "others.pth").write_text(sysconfig.get_path("purelib"))
-    shutil.rmtree(source / "src")  # the tests stand beside documents, and not beside the package
-    yield found
+    return install_compiled(ROOT, tmp_path_factory.mktemp("compiled"))
 
 
 def run(python: Path, *arguments: str) -> str:
