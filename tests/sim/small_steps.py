@@ -1,16 +1,20 @@
 """Schedules of the swarm in which all work that yields to the event loop does so after each element.
 
 Requests and periodic work about thousands of partitions yield after some dozens or hundreds. The topics of the
-simulation are smaller: without this, no fault would meet such work between two of its steps.
+simulation are smaller: without this, no fault would meet such work between two of its steps. A yield also takes a
+random time, as on a node with other work. Otherwise simulated time would stand still from the first step to the last,
+and no message, lost connection or timer could come in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
 from anabranch.broker.coordinators.groups import group_offsets
@@ -37,12 +41,22 @@ STEPS: Final[tuple[tuple[ModuleType, str, int], ...]] = (
     (session_fetch_reader, "PARTITIONS_PER_STEP", 1),
 )
 """Module, the name of the size of its steps, and the smallest one."""
+LONGEST_YIELD_S: Final = 0.01
+"""Half of all yields take less than 0.7 ms."""
 
 
 @contextlib.contextmanager
-def small_steps() -> Iterator[None]:
-    """Let all steps have one element."""
+def small_steps(rng: random.Random | None = None) -> Iterator[None]:
+    """Let all steps have one element, and with `rng` let a time pass between two of them."""
+    sleep = asyncio.sleep
+
+    async def take_time(delay_s: float, result: Any = None) -> Any:
+        assert rng is not None
+        return await sleep(delay_s or LONGEST_YIELD_S * rng.random() ** 4, result)
+
     with ExitStack() as stack:
+        if rng is not None:
+            stack.enter_context(mock.patch.object(asyncio, "sleep", take_time))
         for module, name, size in STEPS:
             stack.enter_context(mock.patch.object(module, name, size))
         stack.enter_context(mock.patch.object(YieldBudget, "is_spent", lambda _budget, _elements=1: True))
@@ -53,5 +67,5 @@ class SmallStepsSchedule(SwarmSchedule):
     """A schedule of the swarm, in small steps."""
 
     def run(self) -> Verdict:
-        with small_steps():
+        with small_steps(self.cluster.rng("steps")):
             return super().run()
