@@ -13,7 +13,7 @@ from tests.model.runs import RUNS
 @click.command()
 @click.option("--stories", is_flag=True, help="Tell the shortest way to each violation, step by step.")
 @click.option("--quick", is_flag=True, help="Leave out the runs that take longer than a few seconds.")
-@click.option("--large", is_flag=True, help="The large set: takes hours, and up to 5 GB of memory.")
+@click.option("--large", is_flag=True, help="The large set: takes half an hour, and up to 5 GB of memory.")
 @click.option("--only", multiple=True, type=click.Choice(list(LARGE)), help="This model only. May be repeated.")
 def main(stories: bool, quick: bool, large: bool, only: tuple[str, ...]) -> None:
     """Visit every state of small instances: of resizes, of leases of members, of share groups.

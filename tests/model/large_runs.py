@@ -1,6 +1,6 @@
 """The large set: the rules hold at larger bounds than those of `runs`, and defects are found there, too.
 
-`python -m tests.model --large` explores it, in hours rather than minutes. No test does.
+`python -m tests.model --large` explores it in half an hour. No test does.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tests.model.sharing import Rules as SharingRules
 
 DOUBLED: Final = ((1, 2, 4, 8),)
 TWICE_BACK: Final = ((1, 2, 1, 2),)
+THRICE: Final = ((1, 2, 1, 2, 1),)
 LOST_TAIL: Final = Load((1, 1, 1), acks_all=False, failovers=1)
 """Without a resize, and as in Kafka: only acks=all keeps the order of a producer with several batches on their way."""
 UP_AND_DOWN: Final = ((2, 4, 1),)
@@ -66,6 +67,11 @@ PRODUCTION: Final = (
     Run("four records, twice back, two answers are lost", produce(TWICE_BACK, Load((1, 1, 1, 1), lost_answers=2))),
     Run("four records merged into one, an answer is lost", produce(UP_AND_DOWN, Load((3, 3, 3, 3), lost_answers=1))),
     Run("four records of a key that moves three times", produce(DOUBLED, Load((7, 7, 7, 7)))),
+    Run("four records of two keys, twice back, two answers", produce(TWICE_BACK, Load((0, 1, 0, 1), lost_answers=2))),
+    Run("four records, three times back, an answer is lost", produce(THRICE, Load((1, 1, 1, 1), lost_answers=1))),
+    Run("five records, twice back, two answers are lost", produce(TWICE_BACK, Load((1, 1, 1, 1, 1), lost_answers=2))),
+    Run("five records merged into one, an answer is lost", produce(UP_AND_DOWN, Load((3, 3, 3, 3, 3), lost_answers=1))),
+    Run("five records of a key that moves three times", produce(DOUBLED, Load((7, 7, 7, 7, 7)))),
     Run("no barrier", produce(DOUBLED, Load((7, 7, 7), lost_answers=1), barrier=False), "I3"),
     Run(
         "generation checked before duplicates",
