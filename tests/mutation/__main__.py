@@ -1,8 +1,9 @@
-"""Changes the code and runs the tests: `python -m tests.mutation [--sample 500] [--seed 1] [folder ...]`.
+"""Changes the code and runs the tests: `python -m tests.mutation [--sample 500] [--seed 1] [--part 1/4] [folder ...]`.
 
 Each mutant is tried in a copy of the checkout until something notices it: the tests of its module, the test files
 beside them or that import the module, then schedules of the simulation. Those that survive are printed with their line.
 Results are appended to a file, and a later run with it tries only mutants that are new or whose module has changed.
+Tests wait more than they compute: `--part 1/4` to `--part 4/4` with one file of results can run beside each other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.mutants import CORES, Mutant, sample
+from tests.compiled_suite import part
+from tests.mutation.mutants import CORES, Mutant, part_of_mutants, sample
 from tests.mutation.probes import Probes
 from tests.mutation.trial import OPTIONS, SURVIVED, Trials
 
@@ -37,13 +39,16 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=500, help="how many mutants to draw (500)")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the draw (1)")
     parser.add_argument("--schedules", type=int, default=3, help="schedules of the simulation for each survivor (3)")
+    parser.add_argument(
+        "--part", type=part, default=(1, 1), help="N/M: only those of every Mth module, from the Nth on"
+    )
     parser.add_argument("--survivors", action="store_true", help="try those again that have survived")
     parser.add_argument("--results", type=Path, default=Path("build/mutants.jsonl"), help="the file of results")
     chosen = parser.parse_args()
     if COPY not in os.environ:
         return _run_in_copy([*sys.argv[1:], "--results", str(chosen.results.absolute())])
     chosen.results.parent.mkdir(parents=True, exist_ok=True)
-    drawn = sample(ROOT, chosen.folders, chosen.sample, chosen.seed)
+    drawn = part_of_mutants(sample(ROOT, chosen.folders, chosen.sample, chosen.seed), *chosen.part)
     done = _read(chosen.results)
     if chosen.survivors:
         done = {key: by for key, by in done.items() if by != SURVIVED}

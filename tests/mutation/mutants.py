@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +94,12 @@ def sample(root: Path, folders: Iterable[str], count: int, seed: int) -> list[Mu
     )
     found = [mutant for module in modules for mutant in mutants(module, (root / module).read_text())]
     return sorted(found, key=lambda one: hashlib.sha256(f"{seed} {one.key}".encode()).digest())[:count]
+
+
+def part_of_mutants(drawn: Sequence[Mutant], number: int, parts: int) -> list[Mutant]:
+    """Return part `number`, from 1 on, of mutants, module by module: those of a module are in one part."""
+    chosen = sorted({mutant.module for mutant in drawn})[number - 1 :: parts]
+    return [mutant for module in chosen for mutant in drawn if mutant.module == module]
 
 
 def mutants(module: str, source: str) -> Iterator[Mutant]:

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("cosmic_ray", reason="NO MUTANTS: cosmic-ray is not installed (the extra `mutation`)")
 
-from tests.mutation.mutants import Mutant, mutants, sample
+from tests.mutation.mutants import Mutant, mutants, part_of_mutants, sample
 
 SOURCE = '''
 import logging
@@ -55,3 +55,12 @@ def test_sample_is_the_same_for_a_seed(tmp_path: Path) -> None:
     assert drawn == sample(tmp_path, ["core"], 5, seed=1)
     assert drawn != sample(tmp_path, ["core"], 5, seed=2)
     assert {one.module for one in sample(tmp_path, ["core"], 1000, seed=1)} == {"core/wait.py"}
+
+
+def test_mutants_of_a_module_are_in_one_part() -> None:
+    drawn = [Mutant(module, "AddNot", occurrence, 1) for occurrence in range(3) for module in ("b.py", "a.py", "c.py")]
+    parts = [part_of_mutants(drawn, number, 2) for number in (1, 2)]
+    assert [[(one.module, one.occurrence) for one in part] for part in parts] == [
+        [("a.py", 0), ("a.py", 1), ("a.py", 2), ("c.py", 0), ("c.py", 1), ("c.py", 2)],
+        [("b.py", 0), ("b.py", 1), ("b.py", 2)],
+    ]
