@@ -318,10 +318,17 @@ class ConsumerCore:
                 self._note_start(progress)
 
     def reset_at(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Continue at the reset policy's offsets in partitions whose positions were out of range."""
+        """Continue at the reset policy's offsets in partitions whose positions are out of range.
+
+        The range may have changed since, so before a position goes back, it is fetched once more.
+        """
         for partition, offset in offsets.items():
             progress = self.assignment.get(partition)
-            if progress is not None and progress.must_reset:
+            if progress is None or not progress.must_reset:
+                continue
+            if offset < progress.position and not progress.fetched_again:
+                progress.confirm_range()
+            else:
                 log.warning("%s: offset %d is out of range, continuing at %d", partition, progress.position, offset)
                 progress.begin(offset, committed=progress.committed)
                 self._note_start(progress)

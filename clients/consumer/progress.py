@@ -109,6 +109,8 @@ class PartitionProgress:
     paused: bool = False
     out_of_range: bool = False
     """`fetch_offset` is out of the leader's range: no fetch until the position is reset."""
+    fetched_again: bool = False
+    """A reset would have gone back, so `fetch_offset` is fetched once more first (`confirm_range`)."""
     damaged: bool = False
     """The leader cannot read its log at `fetch_offset`: the application gets an error, then the fetch is repeated."""
     buffered: deque[FetchedBatch] = field(default_factory=deque)
@@ -191,6 +193,7 @@ class PartitionProgress:
     def note_ends(self, *, high_watermark: int, last_stable_offset: int, committed_only: bool) -> bool:
         """Note the high watermark and last stable offset from a Fetch response; return whether they were unknown."""
         first = self.readable_to == UNKNOWN
+        self.fetched_again = False
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.readable_to = last_stable_offset if committed_only else high_watermark
@@ -200,6 +203,15 @@ class PartitionProgress:
         """Note that the leader has no such offset; return whether it is still the one to fetch."""
         self.out_of_range = self.fetch_offset == fetched_at
         return self.out_of_range
+
+    def confirm_range(self) -> None:
+        """Fetch the position once more, before a reset to an earlier offset.
+
+        A leader that has lost its last log start offset has the position in its range again, and asked for its first
+        offset it returns one from before the position.
+        """
+        self.out_of_range = False
+        self.fetched_again = True
 
     def note_damage(self, fetched_at: int) -> bool:
         """Note that the leader cannot read this offset; return whether it is still the one to fetch."""
@@ -228,7 +240,7 @@ class PartitionProgress:
         self.position = self.fetch_offset = self.handed_out = self.read_from = offset
         self.begin_number = next(self.beginnings)
         self.rewound = offset < self.committed
-        self.out_of_range = self.damaged = False
+        self.out_of_range = self.fetched_again = self.damaged = False
         self.buffered.clear()
         self.buffered_bytes = 0
         self.announced.clear()

@@ -355,6 +355,25 @@ def test_position_below_log_start_is_reset(log_start: int) -> None:
     assert (member.first.position, member.committed[FIRST]) == (log_start, log_start)
 
 
+def test_reset_goes_back_only_if_the_position_is_out_of_range_twice() -> None:
+    """Between the fetch and the lookup the power of all nodes failed, and the next leader has lost its log start."""
+    member = Member()
+    assert isinstance(member.ask(), DeliverRecords)
+    member.first.receive(batch(0, [b"v"] * 3), 0)
+    assert member.take() == [0, 1, 2]
+    member.resets_at = 0
+    for _ in range(2):
+        member.first.note_out_of_range(3)
+        member.ask()
+        assert member.first.fetchable and member.first.position == 3
+        member.first.note_ends(high_watermark=3, last_stable_offset=3, committed_only=False)  # it is in range again
+    member.first.note_out_of_range(3)
+    member.ask()
+    member.first.note_out_of_range(3)
+    member.ask()
+    assert member.first.position == 0
+
+
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("automatic", [True, False])
 def test_reset_behind_a_cut_flushes_what_was_delivered_before(automatic: bool, known: bool) -> None:
