@@ -1,4 +1,4 @@
-"""Kafka's Java client and franz-go as group members under faults (examples/members).
+"""Kafka's Java client, franz-go and kafkajs as group members under faults (examples/members).
 
 Each group is handed every record, and each key's in their order, while nodes and members die and freeze and the topic
 grows; where it shrinks, too, every record, and each partition's in their order.
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.zookeeper,
     pytest.mark.skipif(
         not os.environ.get("ANABRANCH_INTEROP"),
-        reason="JAVA AND FRANZ-GO ARE NOT TRIED UNDER FAULTS: set ANABRANCH_INTEROP",
+        reason="JAVA, FRANZ-GO AND KAFKAJS ARE NOT TRIED UNDER FAULTS: set ANABRANCH_INTEROP",
     ),
 ]
 
@@ -63,18 +63,29 @@ def franz_member(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(program)]
 
 
+@pytest.fixture(scope="module")
+def kafkajs_member(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same of kafkajs, which has one protocol."""
+    if shutil.which("npm") is None:
+        pytest.skip("KAFKAJS IS NOT TRIED UNDER FAULTS: there is no npm")
+    folder = shutil.copytree(MEMBERS / "kafkajs", tmp_path_factory.mktemp("kafkajs") / "member")
+    subprocess.run(["npm", "ci", "--silent", "--ignore-scripts"], cwd=folder, check=True, timeout=PATIENCE_S)
+    return ["node", str(folder / "member.js")]
+
+
 def enough(fired: Sequence[Fired]) -> bool:
     names = [one.name for one in fired]
     return "kill a stock member" in names and "kill the controller" in names and len(set(names)) >= 4
 
 
 @pytest.mark.parametrize("shrinks", [False, True], ids=["growth", "shrinking"])
-@pytest.mark.parametrize("client", ["java_member", "franz_member"])
+@pytest.mark.parametrize("client", ["java_member", "franz_member", "kafkajs_member"])
 async def test_members_under_faults_keep_their_guarantees(
     tmp_path: Path, request: pytest.FixtureRequest, client: str, shrinks: bool
 ) -> None:
     words = request.getfixturevalue(client)
-    members = {protocol: shlex.join([*words, protocol]) for protocol in ("classic", "cooperative", "consumer")}
+    protocols = ("classic", "cooperative", "consumer") if client != "kafkajs_member" else ("classic",)
+    members = {protocol: shlex.join([*words, protocol]) for protocol in protocols}
     faults = (
         *("kill", "freeze", "kill the controller", "isolate", "lose ZooKeeper"),
         *("kill a stock member", "freeze a stock member"),

@@ -33,8 +33,9 @@ from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadat
 from anabranch.protocol.values import slotted
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
-KAFKAS_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Assignors whose assignments the coordinator may reduce; Streams and plug-ins may compare them with user data."""
+KNOWN_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky", "RoundRobinAssigner"})
+"""Assignors whose assignments the coordinator may reduce: Kafka's, and that of kafkajs. Streams and plug-ins may
+compare them with user data."""
 GATES_MARK: Final = b"KIP-253:gates"
 """The suffix of the stored subscription of a member that holds gates itself; only coordinators read it."""
 
@@ -126,7 +127,7 @@ class ClassicGroup:
     @property
     def gated_by_broker(self) -> bool:
         """Whether some member holds no gates and its assignment may be reduced."""
-        known = self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.protocol in KAFKAS_ASSIGNORS
+        known = self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.protocol in KNOWN_ASSIGNORS
         return known and not all(member.holds_gates for member in self.members)
 
     def snapshot(self, assignments: Mapping[str, bytes]) -> GroupMetadataValue:

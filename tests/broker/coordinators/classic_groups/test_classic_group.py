@@ -43,6 +43,12 @@ def test_gate_support_of_members_survives_a_failover() -> None:
     assert not successor(Driver(new_group()).group).gated_by_broker
 
 
+def test_group_with_the_assignor_of_kafkajs_is_gated_by_the_broker() -> None:
+    drive = Driver()
+    drive.stable(1, protocols={"RoundRobinAssigner": subscribed("orders")["range"]})
+    assert drive.group.gated_by_broker
+
+
 def test_group_with_custom_assignor_or_protocol_type_is_not_gated_by_the_broker() -> None:
     drive = Driver()
     drive.stable(1, protocols={"stream": subscribed("orders")["range"]})
