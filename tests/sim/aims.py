@@ -74,5 +74,6 @@ for _subject in (
     "groups",
     "deletions",
     "starts",
+    "steps",
 ):
     importlib.import_module(f"tests.sim.aims_of_{_subject}")

@@ -10,6 +10,7 @@ from anabranch.broker.coordinators.consumer_groups import departure
 from anabranch.broker.coordinators.consumer_groups.member import STATIC_LEAVE
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
 from anabranch.broker.coordinators.runtime.journal import Journal
+from anabranch.broker.handlers import offset_commit
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.consumer.core import ConsumerCore
@@ -121,3 +122,14 @@ def coordinator_without_session(planter: Planter) -> None:
         """Go on."""
 
     planter.replace(GroupCoordinator, "step_down", step_down)
+
+
+@plant(
+    "a commit goes on after its connection is lost",
+    aim="a connection is lost while a commit on it is encoded",
+)
+def commit_of_a_lost_connection(planter: Planter) -> None:
+    def refuse_if_lost(ctx: Any) -> None:
+        """Go on."""
+
+    planter.replace(offset_commit, "refuse_if_lost", refuse_if_lost)
