@@ -79,7 +79,7 @@ class Case:
     story: Story
     brokers: int
     alone: bool
-    """It changes what other cases see."""
+    """It changes what other cases see, or sees what they change."""
     kafka: str = ""
     """The Kafka from which on there is what it asks for."""
 
