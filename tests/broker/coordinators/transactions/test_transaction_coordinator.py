@@ -20,6 +20,7 @@ from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from anabranch.protocol.apis.end_txn import EndTxnRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from tests.broker.coordinators.transaction_world import transaction_world
@@ -203,6 +204,23 @@ async def test_producer_id_with_exhausted_epochs_is_replaced() -> None:
         assert world.markers(0) == [("ABORT", 32767, 0)]
         fresh = await world.begin()
         assert fresh[1] == 0 and fresh[0] not in (me[0], response.producer_id)
+
+
+async def test_end_of_version_2_with_exhausted_epochs_returns_a_new_producer_id() -> None:
+    async with transaction_world() as world:
+        me = await world.begin()
+        one = world.coordinator().transaction("tx")
+        assert one is not None
+        one.producer_epoch = 32766
+        assert await world.add((me[0], 32766), 0) == [NONE]
+        request = EndTxnRequest(transactional_id="tx", producer_id=me[0], producer_epoch=32766, committed=True)
+        ended = await world.ask(request, version=5)
+        assert (ended.error_code, ended.producer_epoch) == (NONE, 0) and ended.producer_id != me[0]
+        await world.reaches(COMPLETE_COMMIT)
+        assert world.markers(0) == [("COMMIT", 32767, 0)]
+        again = await world.ask(request, version=5)
+        assert (again.error_code, again.producer_id, again.producer_epoch) == (NONE, ended.producer_id, 0)
+        assert await world.add((ended.producer_id, 0), 0) == [NONE]
 
 
 async def test_concurrent_request_of_a_transactional_id_is_refused() -> None:
