@@ -212,6 +212,16 @@ def test_deleted_records_are_finished() -> None:
     assert one.start_offset == 80
 
 
+def test_deletion_of_all_that_was_acquired_adds_no_empty_range() -> None:
+    one = shared()
+    acquire(one, "a", [(0, 9)])
+    change = say(one, "a", 5, 9, ACCEPT)
+    one.move_start(10)
+    assert [(flight.first, flight.last) for flight in one.flights()] == [(5, 9)]
+    one.complete(change)
+    assert (one.start_offset, one.flights()) == (10, [])
+
+
 def test_records_of_an_aborted_transaction_are_archived() -> None:
     one = shared()
     acquired = acquire(one, "a", [(0, 9)])

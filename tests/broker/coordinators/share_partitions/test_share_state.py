@@ -46,6 +46,14 @@ def test_latest_state_of_each_offset_is_kept(said: list[StateBatch], start: int)
     assert all(a.last < b.first for a, b in itertools.pairwise(result))
 
 
+def test_adjacent_ranges_of_one_state_are_merged() -> None:
+    done, other = RecordState.ACKNOWLEDGED, StateBatch(6, 7, RecordState.ACKNOWLEDGED, 2)
+    assert combine([StateBatch(0, 3, done, 1), other], [StateBatch(4, 5, done, 1)], 0) == [
+        StateBatch(0, 5, done, 1),
+        other,
+    ]
+
+
 @given(said=SAID)
 def test_state_is_restored_from_its_records(said: list[StateBatch]) -> None:
     state = ShareState(state_epoch=2, leader_epoch=4, start_offset=1, snapshot_epoch=7, created_ms=11)

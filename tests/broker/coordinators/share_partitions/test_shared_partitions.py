@@ -190,6 +190,28 @@ async def test_state_read_in_an_earlier_leader_epoch_is_not_served(monkeypatch: 
         assert leader_epochs == [partition.leader_epoch - 1, partition.leader_epoch], "it fences the earlier epoch"
 
 
+@pytest.mark.parametrize(
+    ("code", "again"),
+    [
+        (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE),
+        (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_refused_acknowledgement_is_repeated_unless_the_group_is_no_longer_served(
+    code: ErrorCode, again: ErrorCode
+) -> None:
+    """A new incarnation of the group, or a new leader, knows nothing of what a member holds."""
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await open_sessions(a)
+        await send(cluster, 1)
+        assert (await a.fetch()).acquired == [(0, 0, 1)]
+        cluster.faults.add(api="WriteShareGroupState", between_brokers=True, times=1, error=code.name)
+        assert await a.acknowledge(0, 0, ACCEPT) == (0, code)
+        (node,) = cluster.nodes.values()
+        assert len(list(node.services.shares.partitions.served_keys())) == (again is ErrorCode.NONE)
+        assert await a.acknowledge(0, 0, ACCEPT) == (0, again)
+
+
 async def test_partition_whose_disk_fails_the_search_for_the_start_is_loaded_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
