@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
 from anabranch.broker.coordinators.gates.stock_members import stock_members_reading
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from anabranch.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from tests.broker.coordinators.classic_groups.test_members import member
 from tests.broker.coordinators.consumer_groups.world import GroupDriver, Topics
 
 ONE = ["client/1.2.3.4"]
@@ -62,11 +64,25 @@ def test_unresolved_expression_counts_for_every_matching_topic() -> None:
 
 def test_member_without_describe_permission_is_no_reader() -> None:
     one = driver("orders", subscribed_topic_names=[], subscribed_topic_regex="orders.*")
-    (member,) = one.group.members.values()
-    one.group.members["m"] = replace(member, assigned={})
+    one.group.members["m"] = replace(one.group.members["m"], assigned={})
     for expression, resolved in one.group.regexes.items():
         one.group.regexes[expression] = replace(resolved, topics=frozenset())
     assert readers(one, "orders") == []
+
+
+def test_classic_stock_members_are_those_without_gate_support_that_read_the_topic() -> None:
+    group = ClassicGroup("g", GroupLimits(), random.Random(0))
+    for name, topic, holds_gates in (
+        ("ann", "orders", False),
+        ("bob", "orders", True),
+        ("cyd", "payments", False),
+        ("dan", "payments", True),
+    ):
+        subscription = encode_subscription(ConsumerProtocolSubscription(topics=[topic], user_data=None))
+        one = replace(member(name), client_id=name, protocols=(("range", subscription),), holds_gates=holds_gates)
+        group.add_member(one, CONSUMER_PROTOCOL_TYPE)
+    assert stock_members_reading(group, "orders", Topics()) == ["ann/h"]
+    assert stock_members_reading(group, "payments", Topics()) == ["cyd/h"]
 
 
 @pytest.mark.parametrize("group", [ShareGroup("g"), ClassicGroup("g", GroupLimits(), random.Random(0))])

@@ -50,3 +50,12 @@ async def test_requests_during_loading_are_refused() -> None:
         assert joined.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await until(lambda: not groups.loading)
         assert not groups.offsets.of("g")
+
+
+@pytest.mark.parametrize("instance_id", [None, "till-1"])
+async def test_join_at_another_broker_than_the_coordinator_is_refused(instance_id: str | None) -> None:
+    async with group_world(2) as world:
+        connection = await world[2].connect()
+        refused = await connection.call(join_request(instance_id=instance_id))
+        assert refused.error_code == ErrorCode.NOT_COORDINATOR
+        await connection.close()

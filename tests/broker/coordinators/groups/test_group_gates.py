@@ -117,6 +117,20 @@ async def test_each_resize_is_waited_for_as_long_as_configured() -> None:
         assert set(await withheld(admin)) == {3} and not gates.let_go, "1 has no commit yet"
 
 
+async def test_topic_whose_gates_wait_without_bound_is_not_let_go_with_another() -> None:
+    async with orders(reshard_legacy_consumers_uncommitted_ms="60000") as (cluster, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        assert await StockMember(admin).take_part() == {0}
+        (node,) = cluster.nodes.values()
+        groups = node.services.groups
+        slot = groups.table.slots[GROUP]
+        slot.gates.patient_until_ms = 0  # a minute later
+        slot.gates.waiting_since_ms[TOPIC] -= 60_000
+        slot.gates.waiting_since_ms["whose gates wait without bound"] = 0
+        groups.gates.is_due(slot)
+        assert slot.gates.let_go == {TOPIC}
+
+
 @pytest.mark.parametrize(
     ("configs", "options"),
     [
@@ -148,6 +162,26 @@ async def test_topic_without_ordered_delivery_grows_without_gates() -> None:
         assert await member.take_part() == {0, 1}
         await admin.alter_configs(TOPIC, changes={"reshard.legacy.consumers": "gate"})
         assert await member.take_part() == {0, 1}, "nothing was ever in 0"
+
+
+async def test_configuration_of_a_topic_is_read_before_its_gates_are_held() -> None:
+    """The coordinator may have no replica of the topic."""
+    async with orders(reshard_legacy_consumers="ignore") as (cluster, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        (node,) = cluster.nodes.values()
+        node.services.topic_configs.forget(TOPIC)
+        assert await StockMember(admin).take_part() == {0, 1}
+
+
+async def test_unknown_topic_has_no_gates() -> None:
+    """A member's assignment may have a topic that was deleted meanwhile."""
+    async with orders() as (cluster, admin, _):
+        await StockMember(admin).take_part()
+        (node,) = cluster.nodes.values()
+        groups = node.services.groups
+        slot = groups.table.slots[GROUP]
+        await groups.gates.prepare(slot, ["deleted"])
+        assert groups.gates.assignable(slot, ["deleted"]) == {}
 
 
 async def test_gates_are_not_applied_to_members_with_gate_support() -> None:
@@ -244,6 +278,20 @@ async def test_next_coordinator_that_learns_of_a_resize_after_the_load_keeps_its
         await asked_until(lambda: withheld(admin), lambda found: set(found) == {1})
         await member.commit({0: EACH})
         assert await member.told_to_rejoin() == {0, 1}
+
+
+async def test_next_coordinator_withholds_nothing_from_members_with_gate_support() -> None:
+    async with orders() as (cluster, admin, _):
+        member = StockMember(admin, holds_gates=True)
+        assert await member.take_part() == {0}
+        await admin.create_partitions(TOPIC, 2)
+        (node,) = cluster.nodes.values()
+        groups = node.services.groups
+        slot = groups.table.slots[GROUP]
+        groups.gates.on_loaded(slot)
+        await groups.gates.prepare(slot, [TOPIC])  # as long as it would take to find what no member has
+        assert await member.heartbeat() is ErrorCode.NONE
+        assert await withheld(admin) == {}
 
 
 async def test_transaction_markers_below_a_cut_do_not_keep_its_gate_closed() -> None:
