@@ -82,3 +82,13 @@ def test_tombstones_of_a_deleted_group_remove_its_state() -> None:
     left = drive.group
     assert not (left.members or left.targets or left.regexes or left.epoch or left.subscribers or left.static)
     assert left.is_free(topic_id("t"), 0) and left.state is ConsumerGroupState.EMPTY
+
+
+def test_description_leaves_out_deleted_topics() -> None:
+    drive = driver()
+    drive.topics.make("u", 2)
+    client(drive, "a", topics=["t", "u"]).join()
+    del drive.topics.known["u"]
+    (member,) = administration.describe(drive.group, drive.topics, ("uniform",)).members
+    for assignment in (member.assignment, member.target_assignment):
+        assert [(row.topic_name, row.partitions) for row in assignment.topic_partitions] == [("t", list(range(6)))]

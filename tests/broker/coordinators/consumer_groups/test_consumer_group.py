@@ -22,6 +22,7 @@ from anabranch.broker.coordinators.consumer_groups.consumer_group import Consume
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.member import STABLE, Member
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.protocol import consumer_group_records as records
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.consumer_groups.world import Client, GroupDriver, partitions, settle, topic_id
 
@@ -313,3 +314,17 @@ def test_records_of_another_kafka_version_are_replayed() -> None:
     Client(drive, "a", ["t"]).join()
     assert not drive.group.has_partition_metadata  # deleted with the first decision
     assert drive.group.members["a"].assigned == partitions(t=[0, 1])
+
+
+def test_partitions_are_free_after_a_replay_in_which_two_members_had_one() -> None:
+    """Of a log that is compacted meanwhile, a load may not read that a gave it up before b got it."""
+    group = ConsumerGroup("g")
+    for member_id, assigned in (
+        ("a", partitions(t=[0], u=[0])),
+        ("b", partitions(t=[0])),
+        ("b", {}),
+        ("a", {}),
+    ):
+        key = records.ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id=member_id)
+        group.apply((key, Member(member_id=member_id, epoch=1, assigned=assigned).current()))
+    assert group.is_free(topic_id("t"), 0) and group.is_free(topic_id("u"), 0)

@@ -57,6 +57,12 @@ def test_member_with_one_more_partition_keeps_it() -> None:
     assert targets == {"ann": partitions(t=[3]), **before}
 
 
+def test_one_more_partition_is_kept_by_as_many_members_as_may_have_it() -> None:
+    before = {"ann": partitions(t=[0, 1]), "bob": partitions(t=[2, 3])}
+    targets = assign_evenly(spec({"t": range(4)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}, before))
+    assert targets == {"ann": partitions(t=[0, 1]), "bob": partitions(t=[2]), "cyd": partitions(t=[3])}
+
+
 def test_child_partition_is_assigned_to_the_owner_of_its_parent_within_balance() -> None:
     before = {"ann": partitions(t=[1]), "bob": partitions(t=[0])}
     plain = spec({"t": range(4)}, {"ann": ["t"], "bob": ["t"]}, before)

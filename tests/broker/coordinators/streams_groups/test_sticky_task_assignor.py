@@ -72,6 +72,17 @@ def test_members_keep_previous_tasks_up_to_their_share() -> None:
     assert assign(members, topology(s0=4), 0) == {"b": active(s0=(2, 3)), "c": active(s0=(0, 1))}
 
 
+def test_members_that_stay_keep_their_tasks_if_the_share_is_rounded_up() -> None:
+    """Who has one more leaves less to each of the others."""
+    members = fresh(*"abcde")
+    dealt = assign(members, topology(s0=8), 0)
+    assert sizes(dealt, ACTIVE) == [1, 1, 2, 2, 2] and dealt["e"] == active(s0=(4,))
+    assert assign(after(members, dealt, "e"), topology(s0=8), 0) == {
+        **{one: dealt[one] for one in "abc"},
+        "d": active(s0=(3, 4)),
+    }
+
+
 def test_tasks_are_balanced_by_threads() -> None:
     dealt = assign(fresh("a1", "a2", "a3", "b1"), topology(s0=8), 0)
     assert sizes(dealt, ACTIVE) == [2, 2, 2, 2]
