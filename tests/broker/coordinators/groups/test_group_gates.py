@@ -136,7 +136,7 @@ async def test_topic_whose_gates_wait_without_bound_is_not_let_go_with_another()
     [
         ({"reshard_legacy_consumers": "ignore"}, {}),
         ({"enable_ordered_delivery": "false"}, {}),
-        ({}, {"protocol": "RoundRobinAssigner"}),
+        ({}, {"protocol": "stream"}),  # that of Kafka Streams
         ({}, {"protocol_type": "connect"}),  # whatever its protocols are called
         ({}, {"holds_gates": True}),
     ],
