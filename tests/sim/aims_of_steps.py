@@ -24,7 +24,9 @@ class Held:
         self.released = asyncio.Event()
         self.encode = offset_commit.encode
 
-    async def take(self, journal: Any, group_id: str, values: Mapping[Any, Any], turns: Any, producer: Any = None) -> Any:
+    async def take(
+        self, journal: Any, group_id: str, values: Mapping[Any, Any], turns: Any, producer: Any = None
+    ) -> Any:
         """Encode a commit; the first one takes long."""
         records = await self.encode(journal, group_id, values, turns, producer)
         offsets = {(topic, index): one.offset for (topic, index), one in values.items() if topic == TOPIC}
@@ -36,7 +38,7 @@ class Held:
 
 @aim("a connection is lost while a commit on it is encoded", {**ALONE, "commit_intervals_ms": (200,)})
 async def commit_outlives_its_connection(schedule: Any) -> bool:
-    """The member commits newer offsets on another connection, and ends. The next one begins after what was committed."""
+    """The member commits newer offsets on another connection, and ends; the next one begins after them."""
     cluster, reader, held = schedule.cluster, schedule.rng.choice(schedule.readers), Held()
     process, commits = reader.process, cluster.history.commits
 
