@@ -21,7 +21,8 @@ from tests.model.packing import replaced
 ABSENT: Final = -1
 MARKER: Final = -1
 IN_FLIGHT_MAX: Final = 2
-Verdict = Literal["stored", "refused", "gap", "unknown"]
+Verdict = Literal["stored", "refused", "behind", "gap", "unknown"]
+"""A refusal is final if the leader's generation is above the batch's; otherwise the leader is `behind`."""
 Status = Literal["queued", "in flight", "settled"]
 
 
@@ -261,7 +262,7 @@ class Production:
         if stored and self.rules.duplicates_first:
             return "stored", log
         if not self._accepts(state, p, carried):
-            return "refused", log
+            return "behind" if state.adopted[p] <= carried else "refused", log
         if stored:
             return "stored", log
         known = {entry.record for entry in log}
@@ -312,7 +313,7 @@ class Production:
                 yield f"a late answer for #{record}", rest
             elif verdict == "stored":
                 yield f"#{record} is acknowledged", self._with(rest, batch._replace(status="settled"))
-            elif verdict in ("gap", "unknown"):
+            elif verdict in ("gap", "unknown", "behind"):
                 yield f"#{record} is to be retried: {verdict}", self._with(rest, batch._replace(status="queued"))
             elif self.rules.rehash and state.view > batch.generation:
                 yield f"#{record} is refused, re-hash it", self._with(rest, self._rehashed(state, batch))

@@ -115,6 +115,7 @@ PRODUCTION: Final = (
     Run("repaired, merged into one, asynchronous", produce(((2, 4, 1),), Load((3, 3)), **ASYNC), slow=True),
     Run("repaired, three records there and back", produce(((1, 2, 1),), Load((1, 1, 1))), slow=True),
     Run("repaired, three records, twice back", produce(((1, 2, 1, 2),), Load((1, 1, 1))), slow=True),
+    Run("repaired, twice back, asynchronous", produce(((1, 2, 1, 2),), Load((1, 1, 1)), **ASYNC), slow=True),
     Run("repaired, a key that moves three times", produce(((1, 2, 4, 8),), Load((7, 7, 7))), slow=True),
     Run(
         "repaired, two keys, two answers are lost",
