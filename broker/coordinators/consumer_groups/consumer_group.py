@@ -183,7 +183,9 @@ class ConsumerGroup:
     def _apply_current(self, key: records.ConsumerGroupCurrentMemberAssignmentKey, content: Any) -> None:
         before = self.members.get(key.member_id)
         if content is not None or before is not None:
-            self._replace((before or Member(member_id=key.member_id)).with_current(content))
+            member = (before or Member(member_id=key.member_id)).with_current(content)
+            self._replace(member)
+            self._hold(before, member)
 
     def _apply_target(self, key: records.ConsumerGroupTargetAssignmentMemberKey, content: Any) -> None:
         if content is None:
@@ -207,17 +209,22 @@ class ConsumerGroup:
         if before is None or before.topic_names != member.topic_names or before.topic_regex != member.topic_regex:
             self._count(before, -1)
             self._count(member, 1)
-        if before is None or before.assigned != member.assigned or before.revoking != member.revoking:
-            self._release(before, but=member)
-            for partitions in (member.assigned, member.revoking):
-                for topic_id, indexes in partitions.items():
-                    self._holders.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member.member_id))
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         if member.holds_gates:
             self._without_gates.discard(member.member_id)
         else:
             self._without_gates.add(member.member_id)
+
+    def _hold(self, before: Member | None, member: Member) -> None:
+        """Note the holder of a member's partitions, also of those that it had before.
+
+        In a log that is compacted while it is loaded, another member may have had them in between.
+        """
+        self._release(before, but=member)
+        for partitions in (member.assigned, member.revoking):
+            for topic_id, indexes in partitions.items():
+                self._holders.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member.member_id))
 
     def _forget(self, member: Member) -> None:
         del self.members[member.member_id]

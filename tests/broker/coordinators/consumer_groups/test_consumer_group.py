@@ -316,15 +316,23 @@ def test_records_of_another_kafka_version_are_replayed() -> None:
     assert drive.group.members["a"].assigned == partitions(t=[0, 1])
 
 
-def test_partitions_are_free_after_a_replay_in_which_two_members_had_one() -> None:
-    """Of a log that is compacted meanwhile, a load may not read that a gave it up before b got it."""
+def replayed(*assignments: tuple[str, dict[bytes, frozenset[int]]]) -> ConsumerGroup:
+    """A group after records of the assignments of members."""
     group = ConsumerGroup("g")
-    for member_id, assigned in (
-        ("a", partitions(t=[0], u=[0])),
-        ("b", partitions(t=[0])),
-        ("b", {}),
-        ("a", {}),
-    ):
+    for member_id, assigned in assignments:
         key = records.ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id=member_id)
         group.apply((key, Member(member_id=member_id, epoch=1, assigned=assigned).current()))
+    return group
+
+
+def test_partitions_are_free_after_a_replay_in_which_two_members_had_one() -> None:
+    """Of a log that is compacted meanwhile, a load may not read that a gave it up before b got it."""
+    group = replayed(("a", partitions(t=[0], u=[0])), ("b", partitions(t=[0])), ("b", {}), ("a", {}))
     assert group.is_free(topic_id("t"), 0) and group.is_free(topic_id("u"), 0)
+
+
+def test_partition_is_not_free_after_a_replay_in_which_another_member_gave_it_up() -> None:
+    """Two compactions during a load: what is read of b is older than the second record of a."""
+    mine = partitions(t=[0])
+    group = replayed(("a", mine), ("b", mine), ("a", mine), ("b", {}))
+    assert not group.is_free(topic_id("t"), 0)
