@@ -357,7 +357,7 @@ class ReplicaManager:
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         self.fetchers.forget(partition)
-        partition.become_leader(state, self._loop.time() * 1000)
+        partition.become_leader(state, self.now_ms())
         log.info("leading %r", partition)
         for listener in self._on_leader:
             listener(partition.topic, partition.index, partition.leader_epoch)
@@ -382,7 +382,7 @@ class ReplicaManager:
         return None if broker is None else broker.epoch
 
     def _isr_settled(self, partition: Partition) -> None:
-        partition.advance_high_watermark(self._loop.time() * 1000)
+        partition.advance_high_watermark(self.now_ms())
         self._high_watermark_moved(partition)
 
     def _high_watermark_moved(self, partition: Partition) -> None:

@@ -47,3 +47,13 @@ async def test_stopped_follower_leaves_the_isr_and_acks_all_continues() -> None:
         assert cluster.assigned["t", 0].isr == (1, 2)
         changes = cluster.brokers[1].replicas.isr_changes
         assert (changes.shrinks, changes.expansions) == (1, 0)
+
+
+async def test_follower_that_lives_but_lags_leaves_the_isr_and_acks_all_continues() -> None:
+    """It could still rejoin, but by then it has not been caught up for too long to hold records back."""
+    async with replica_cluster(2, replica_lag_time_max_ms=200) as cluster:
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.produce(1, batch("a"))
+        cluster[2].replicas.fetchers.forget(cluster.partition(2))
+        assert (await cluster.produce(1, batch("b"), timeout_ms=5000)).error_code == 0
+        assert cluster.assigned["t", 0].isr == (1,)
