@@ -252,6 +252,21 @@ async def test_failing_waiting_fetch_does_not_fail_the_produce_that_completes_it
         assert values((await cluster.fetch(1, 0)).records) == ["a", "b"]
 
 
+async def test_waiting_fetch_at_a_follower_ends_when_its_offset_is_truncated() -> None:
+    """The consumer learns of the truncation at once. Here it waits for a record that only the follower has."""
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.produce(1, batch("a"))
+        await cluster.lead(2, only=(2,))
+        assert (await cluster.produce(2, batch("lost"), acks=1)).error_code == 0
+        await cluster.lead(1, only=(2,))  # the leader itself does not know yet, so it refuses to be fetched from
+        waiting = asyncio.create_task(cluster.fetch(2, 2, max_wait_ms=60_000))
+        await until(lambda: len(cluster[2].replicas.fetches) == 1)
+        await cluster.tell("t", 0, only=(1,))
+        async with asyncio.timeout(20):
+            assert (await waiting).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 async def test_waiting_fetch_does_not_read_its_records_again_at_each_append(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `min_bytes` of megabytes, each small batch would cost a read of megabytes."""
     async with replica_cluster(1) as cluster:

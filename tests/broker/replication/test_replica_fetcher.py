@@ -26,6 +26,7 @@ from anabranch.protocol.apis.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.wire import ZERO_UUID
 from tests.broker.replication.partitions import TOPIC_ID, fetched_row, follower
 from tests.broker.replication.replica_cluster import Assigned, batch, log_values, replica_cluster, until
 from tests.clients.peer import serve
@@ -291,6 +292,17 @@ async def test_disk_that_refuses_a_truncation_does_not_stop_the_replication_of_o
         assert log_values(cluster.partition(2, "u")) == ["a", "b", "c"]
         monkeypatch.setattr(PartitionLog, "truncate_to", truncated)
         await until(lambda: log_values(cluster.partition(2)) == ["committed", "kept"])
+
+
+async def test_topics_without_id_are_fetched_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller may have given them none."""
+    monkeypatch.setattr("tests.broker.replication.replica_cluster.topic_id_of", lambda _: ZERO_UUID)
+    async with replica_cluster(2) as cluster:
+        for topic in ("t", "u"):
+            await cluster.lead(1, replicas=(1, 2), topic=topic)
+        for topic in ("t", "u"):
+            assert (await cluster.produce(1, batch(topic), topic=topic, timeout_ms=5000)).error_code == 0
+            assert log_values(cluster.partition(2, topic)) == [topic]
 
 
 async def test_follower_with_an_empty_epoch_agrees_with_the_new_leader() -> None:
