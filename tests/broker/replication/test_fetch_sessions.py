@@ -62,7 +62,7 @@ class Cache:
 
     def add(self, size: int = 1, *, follower: bool = False, now_ms: float = 0) -> int:
         full = request(*[fetch_partition(index) for index in range(size)])
-        answer = [FetchableTopicResponse(topic="t", partitions=[row(index) for index in range(size)])]
+        answer = [FetchableTopicResponse(topic="t", partitions=[row(index) for index in range(size)])] if size else []
         opened: int = self.open(
             full, answer, is_follower=follower, by_id=False, now_ms=now_ms, draw=lambda *_: next(self.ids)
         )
@@ -120,7 +120,7 @@ def test_request_updates_the_sessions_partitions_and_an_empty_session_is_closed(
         ({"log_start_offset": 1}, True),
         ({"records": b"batch"}, True),
         ({"error_code": ErrorCode.OFFSET_OUT_OF_RANGE}, True),
-        ({"diverging_epoch": EpochEndOffset(epoch=1, end_offset=2)}, True),
+        ({"diverging_epoch": EpochEndOffset(epoch=0, end_offset=2)}, True),
         ({"preferred_read_replica": 2}, True),
         ({"last_stable_offset": 3}, False),
     ],
@@ -148,13 +148,14 @@ def test_row_is_sent_after_an_error_or_epoch_change() -> None:
     assert entry.has_changed(row())
 
 
-def test_high_watermark_is_sent_again_after_a_diverging_epoch() -> None:
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_high_watermark_is_sent_again_after_a_diverging_epoch(epoch: int) -> None:
     """A truncating follower ignores the rest of that row; an idle partition would never repeat it."""
     cache = Cache()
     session = cache.use(cache.add(follower=True), 1)
     assert session is not None
     (entry,) = session.partitions.values()
-    session.on_sent([(entry, row(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4)))])
+    session.on_sent([(entry, row(diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=4)))])
     assert entry.has_changed(row())
 
 
@@ -196,6 +197,12 @@ def test_full_cache_evicts_by_kind_size_and_age(
     assert (new != 0) == (evicted is not None)
     assert [one for one in ids if not cache.knows(one)] == ([] if evicted is None else [evicted])
     assert len(cache.cache) == len(present)
+
+
+def test_session_without_partitions_gives_way_to_a_followers() -> None:
+    cache = Cache(1)
+    empty = cache.add(0)
+    assert cache.add(1, follower=True) and not cache.knows(empty)
 
 
 def test_idle_session_is_evicted_first() -> None:

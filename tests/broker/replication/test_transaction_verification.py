@@ -153,9 +153,11 @@ async def test_stopping_broker_fails_pending_verifications() -> None:
         coordinator.hold = asyncio.Event()
         asked, waiting = ask(cluster, ["t"]), ask(cluster, ["t"], "other", pid=8)
         await until(lambda: len(coordinator.asked) == 1)
+        connection = cluster[1].replicas.verifier._lanes[2]._connection
         await cluster.kill(1)
         for task in (asked, waiting):
             assert (await task).refused["t", 0] is ErrorCode.NETWORK_EXCEPTION
+        assert connection is not None and connection.closed
 
 
 async def test_verification_after_the_stop_fails_without_a_request() -> None:
