@@ -87,4 +87,5 @@ def test_aborted_transactions_overlapping_a_range_are_found() -> None:
 
 def test_offset_behind_is_computed_from_batch_headers() -> None:
     assert offset_behind(b"", 7) == 7
+    assert offset_behind(batch(3, at=(10, 1)), 10) == 13
     assert offset_behind(batch(3, at=(10, 1)) + batch(2, at=(20, 1)), 10) == 22

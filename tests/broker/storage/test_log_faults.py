@@ -250,6 +250,36 @@ def test_refused_truncation_leaves_a_log_that_can_be_used(
     assert everything(opened(files.inner)) == everything(log)  # type: ignore[arg-type]
 
 
+def test_truncated_log_whose_rest_cannot_be_read_ends_where_it_was_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is shorter already when the read fails that looks for the newest timestamp left."""
+    files = FaultyFiles(MemoryFiles())
+    log = opened(files)
+    for number in range(40):
+        append(log, numbered(number))
+    truncate, read, failing = FaultyFile.truncate, FaultyFile.read, False
+
+    def shorten(of: FaultyFile, size_bytes: int) -> None:
+        nonlocal failing
+        truncate(of, size_bytes)
+        failing = True
+
+    def fail_once(of: FaultyFile, position: int, size_bytes: int) -> bytes:
+        nonlocal failing
+        if failing:
+            failing = False
+            raise OSError(errno.EIO, "input/output error")
+        return read(of, position, size_bytes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FaultyFile, "truncate", shorten)
+        patched.setattr(FaultyFile, "read", fail_once)
+        with pytest.raises(OSError, match="input/output"):
+            log.truncate_to(26)
+    assert [header.base_offset for header in everything(log)] == list(range(0, 26, 2))
+    append(log, numbered(13), epoch=2)
+    assert everything(opened(files.inner)) == everything(log)  # type: ignore[arg-type]
+
+
 def test_refused_removal_of_all_records_leaves_a_log_that_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     files = FaultyFiles(MemoryFiles())
     log = opened(files)

@@ -17,6 +17,7 @@ from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.storage.batches import NOW_MS, batch
+from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import SMALL, append, code_of, everything, opened
 
 
@@ -201,6 +202,22 @@ def test_truncation_restores_producers_from_a_snapshot(files: Files) -> None:
     assert notes == [10]
     log.truncate_fully_and_start_at(100)
     assert (log.recovery_point, snapshot_offsets(files, "t-0")) == (0, [])
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+def test_removal_of_a_snapshot_behind_the_log_end_is_flushed(shorter: bool) -> None:
+    """Otherwise a power failure brings it back when the log is as long again, with other batches."""
+    files = FaultyFiles(MemoryFiles())
+    log = written(files)
+    log.close()
+    active = log.segments.active
+    *_, (position, _) = list(active.headers())
+    if shorter:
+        active.file.truncate(position)
+    files.flushed.clear()
+    again = reopened(files, log.recovery_point)
+    assert (again.log_end_offset < log.log_end_offset) is shorter
+    assert files.flushed == (["t-0"] if shorter else [])
 
 
 def test_snapshots_are_deleted_with_their_segments(files: Files) -> None:

@@ -62,6 +62,14 @@ def test_batch_after_the_damage_is_a_loss(files: Files, at: int, flip: int) -> N
     assert went > end, "more is known to have been there"
 
 
+def test_smallest_batch_after_the_damage_is_a_loss(files: Files) -> None:
+    log = PartitionLog.open(files, "t-0", SMALL, NOW_MS)
+    append(log)
+    append(log, batch(key=None, value=None))
+    change(files, f"t-0/{0:020d}.log", MAGIC_AT, 1)
+    assert reached(files) == (1, 0)
+
+
 def test_complete_corrupt_batch_is_a_loss(files: Files) -> None:
     path, _, stop = stored(files)[-1]
     change(files, path, stop - 1, 1)
