@@ -11,10 +11,10 @@ from anabranch.broker.metadata.metadata_cache import BrokerImage, ClusterImage, 
 from anabranch.broker.replication.follower import Follower
 from anabranch.broker.replication.replica_selector import LEADER, preferred_replica
 
-RACKS = {1: "a", 2: "b", 3: "b", 4: "b", 5: None}
+RACKS = {1: "a", 2: "b", 3: "b", 4: "b", 5: None, 6: "a"}
 
 
-def chosen(offset: int, rack: str, followers: dict[int, Follower], isr: tuple[int, ...] = (1, 2, 3, 4, 5)) -> int:
+def chosen(offset: int, rack: str, followers: dict[int, Follower], isr: tuple[int, ...] = (1, 2, 3, 4, 5, 6)) -> int:
     metadata = MetadataCache()
     metadata.image = ClusterImage(brokers={n: BrokerImage(n, "h", n, of, n) for n, of in RACKS.items() if n != 4})
     partition: Any = SimpleNamespace(leader_id=1, isr=isr, followers=followers)
@@ -32,7 +32,7 @@ def follower(start: int, end: int, caught_up_ms: float = 0.0) -> Follower:
         (5, "b", {2: follower(0, 11, 8.0), 3: follower(0, 11, 7.0)}, 2),
         (5, "b", {2: follower(6, 20), 3: follower(0, 11)}, 3),
         (12, "b", {2: follower(0, 10), 3: follower(0, 11)}, LEADER),
-        (5, "a", {2: follower(0, 10)}, LEADER),
+        (5, "a", {6: follower(0, 10)}, LEADER),
         (5, "c", {2: follower(0, 10)}, LEADER),
         (5, "b", {4: follower(0, 10)}, LEADER),
         (5, "b", {}, LEADER),

@@ -234,9 +234,11 @@ def test_uncommitted_and_recent_records_are_not_compacted(files: Files) -> None:
     bases = [segment.base_offset for segment in log.segments]
     assert cleanable_part(log, log.log_end_offset, NOW_MS).end == bases[-1]
     assert cleanable_part(log, bases[3] + 1, NOW_MS).end == bases[3]
-    log.settings = replace(COMPACT, min_compaction_lag_ms=10)
-    assert cleanable_part(log, log.log_end_offset, NOW_MS + 9).dirty_bytes == 0
-    assert cleanable_part(log, log.log_end_offset, NOW_MS + 10).end == bases[-1]
+    assert cleanable_part(log, log.log_end_offset, NOW_MS - 1).end == bases[-1], "without a lag, the future counts, too"
+    for lag_ms in (1, 10):
+        log.settings = replace(COMPACT, min_compaction_lag_ms=lag_ms)
+        assert cleanable_part(log, log.log_end_offset, NOW_MS + lag_ms - 1).dirty_bytes == 0
+        assert cleanable_part(log, log.log_end_offset, NOW_MS + lag_ms).end == bases[-1]
 
 
 def test_log_below_min_cleanable_dirty_ratio_is_not_compacted(files: Files) -> None:

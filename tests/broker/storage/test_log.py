@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -272,6 +273,15 @@ def test_segments_beyond_retention_bytes_are_deleted(files: Files) -> None:
     assert 2500 <= log.size_bytes < 2500 + 1000
     assert log.apply_retention(NOW_MS) == 0
     assert everything(log)[-1].base_offset == 29
+
+
+@pytest.mark.parametrize(("less", "deleted"), [(0, 2), (-1, 1)])
+def test_retention_bytes_are_kept_to_the_byte(less: int, deleted: int) -> None:
+    """A segment is deleted if the rest still has as many bytes, and not if it has one less."""
+    log = thirty_batches(MemoryFiles(), retention_bytes=1)
+    rest = sum(segment.file.size_bytes for segment in list(log.segments)[2:])
+    log.settings = replace(log.settings, retention_bytes=rest - less)
+    assert log.apply_retention(NOW_MS) == deleted
 
 
 def test_retention_keeps_uncommitted_records(files: Files) -> None:

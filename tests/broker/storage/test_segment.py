@@ -97,6 +97,19 @@ def test_recovery_rebuilds_the_indexes(files: Files) -> None:
     assert again.indexes.max_timestamp_offset == segment.indexes.max_timestamp_offset
 
 
+@pytest.mark.parametrize("kept", [0, 1, 17, BATCHES - 1])
+def test_truncated_segment_has_the_indexes_of_the_batches_left(files: Files, kept: int) -> None:
+    segment = filled(files)
+    position, offset, _ = layout(segment)[kept]
+    segment.truncate(position, offset)
+    again = Segment(files, "t-0", 1000, NOW_MS)
+    assert len(list(again.recover(index_interval_bytes=INTERVAL))) == kept
+    assert segment.indexes.offsets.to_bytes() == again.indexes.offsets.to_bytes()
+    assert segment.indexes.times.to_bytes() == again.indexes.times.to_bytes()
+    assert segment.indexes.first_timestamp_ms == again.indexes.first_timestamp_ms
+    assert segment.indexes.max_timestamp_ms == again.indexes.max_timestamp_ms
+
+
 def test_non_increasing_offsets_are_truncated(files: Files) -> None:
     segment = filled(files)
     whole = segment.file.size_bytes
