@@ -32,7 +32,7 @@ def valid_headers(file: File, base_offset: int, position: int) -> Iterator[tuple
     next_offset = base_offset
     window, window_start = b"", 0
     while position + HEADER_BYTES <= size:
-        if position + HEADER_BYTES > window_start + len(window) or position < window_start:
+        if position + HEADER_BYTES > window_start + len(window):
             window, window_start = file.read(position, _SCAN_BYTES), position
         header = read_header(window, position - window_start)
         sound = (

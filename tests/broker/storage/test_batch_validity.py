@@ -90,6 +90,22 @@ def test_valid_prefix_ends_before_the_first_invalid_batch() -> None:
     assert valid_prefix(b"", 5, 5) == (0, "")
 
 
+def test_scan_reads_few_bytes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window of a scan has many batches."""
+    file = MemoryFiles().open("segment")
+    file.append(*[batch(1, at=(number, 1), value=bytes(300)) for number in range(400)])
+    read, sizes = type(file).read, []
+
+    def counted(of: object, position: int, count: int) -> bytes:
+        data = read(of, position, count)  # type: ignore[arg-type]
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(type(file), "read", counted)
+    assert len(list(valid_headers(file, 0, 0))) == 400
+    assert sum(sizes) < 1.1 * file.size_bytes
+
+
 def test_valid_headers_end_before_the_first_invalid_header() -> None:
     """By the header alone; the window of a scan ends inside of some batches."""
     whole = [batch(1, at=(5 + number, 1), value=bytes(300)) for number in range(400)]
