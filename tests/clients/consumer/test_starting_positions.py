@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import Consumer, Producer, TopicPartition
+from anabranch import Consumer, ConsumerGroupMetadata, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.classic_group_membership import Assigned
 from anabranch.clients.consumer.joiner import Joiner
@@ -197,3 +197,23 @@ async def test_partition_removed_during_start_lookup_is_left_out(
                 assert await OffsetResets("earliest").find(network, both, set()) == {both[0]: 0}
         finally:
             await network.close()
+
+
+async def test_offset_of_an_open_transaction_has_to_be_asked_for_again() -> None:
+    """The transaction decides where the group continues (KIP-447)."""
+    async with cluster_and_admin(
+        brokers=1, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1"
+    ) as (cluster, admin):
+        await make_topic(admin, 1)
+        async with Producer(cluster.bootstrap_servers, transactional_id="copier") as copier:
+            await copier.begin_transaction()
+            await copier.send_offsets_to_transaction({WHERE: 3}, ConsumerGroupMetadata("g"))
+            async with Consumer(TOPIC, **settings(cluster)) as consumer:
+                while consumer.assignment() != {WHERE}:
+                    await consumer.getmany(timeout_ms=20)
+                starting = consumer._polling._starting
+                assert not await starting.find()
+                await copier.commit_transaction()
+                while not await starting.find():
+                    pass
+                assert consumer.position(WHERE) == 3
