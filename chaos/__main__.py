@@ -94,6 +94,7 @@ async def run(options: argparse.Namespace) -> int:
     plan = Plan(
         duration_s=options.duration,
         sharers=options.sharers,
+        copiers=options.copiers,
         seed=seed,
         rate=options.rate,
         pace_s=options.pace,
@@ -187,6 +188,7 @@ class Commands:
         )
         one.add_argument("--control", metavar="HOST:PORT", help="serve the control plane on this address of loopback")
         one.add_argument("--sharers", type=whole, default=0, help="members of a share group (KIP-932)")
+        one.add_argument("--copiers", type=whole, default=0, help="members that copy the topic in transactions")
         one.add_argument("--ungated", action="store_true", help="the control: no gates for these groups")
         one.add_argument("--shrink", action="store_true", help="also shrink the topic under these groups")
         one.add_argument(

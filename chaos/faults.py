@@ -273,6 +273,12 @@ async def crash_sharer(scene: Scene) -> str | None:
     return None if scene.shared is None else scene.shared.crash(scene.rng)
 
 
+@fault("crash a copier")
+async def crash_copier(scene: Scene) -> str | None:
+    """Crash a copier, perhaps in a transaction; it rejoins as a new member with its transactional id."""
+    return None if scene.copied is None else await scene.copied.crash(scene.rng)
+
+
 @node_fault("break connections")
 async def break_connections(scene: Scene, victim: int) -> str | None:
     """Close each connection to a node at its next request, before or after the work; it may be opened again."""

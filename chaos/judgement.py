@@ -11,13 +11,19 @@ from itertools import pairwise
 
 from anabranch.chaos import checkers, second_opinion
 from anabranch.chaos.clients import TOPIC
+from anabranch.chaos.copiers import CopiedTopic
 from anabranch.chaos.history import History
 from anabranch.chaos.members import MemberGroup
 from anabranch.chaos.share_readers import SharedTopic
 from anabranch.chaos.verdict import SEEN_HERE
 
 
-def judge(history: History, groups: Sequence[MemberGroup], shared: SharedTopic | None) -> list[str]:
+def judge(
+    history: History,
+    groups: Sequence[MemberGroup],
+    shared: SharedTopic | None = None,
+    copied: CopiedTopic | None = None,
+) -> list[str]:
     """Return the failures of the run, and every violation that the checkers find."""
     found = [f"run: {line}" for line in history.failures]
     for name, check in checkers.CHECKERS.items():
@@ -26,7 +32,11 @@ def judge(history: History, groups: Sequence[MemberGroup], shared: SharedTopic |
     merged = merged_records(history) if groups else frozenset()
     for one in groups:
         found += one.judge(history.sends, merged)
-    return found if shared is None else [*found, *shared.judge()]
+    if shared is not None:
+        found += shared.judge()
+    if copied is not None:
+        found += copied.judge(history.sends)
+    return found
 
 
 def judge_again(history: History, groups: Sequence[MemberGroup]) -> list[str]:

@@ -23,6 +23,8 @@ from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.audit_companion import AuditCompanionProcess, moments
 from anabranch.chaos.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator, Reader, Record, Writer, watching
 from anabranch.chaos.cluster import ChaosCluster, controlled
+from anabranch.chaos.copiers import GROUP as COPIERS
+from anabranch.chaos.copiers import CopiedTopic
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
 from anabranch.chaos.lagging_group import describe_lag
@@ -50,7 +52,7 @@ JOURNAL: Final = 2000
 EXCHANGES: Final = 20
 """How many exchanges of a member its report shows."""
 FIRST_COUNT: Final = 3
-COUNTS: Final = (1, 2, 3, 4, 5, 6, 8)
+COUNTS: Final = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 STEPS_UP: Final = (1, 1, 2, 3)
 """By how many partitions a topic grows that may only grow."""
 SENT: Final = "sent.jsonl"
@@ -100,8 +102,18 @@ class ChaosRun:
         self._shared = None
         if plan.sharers:
             self._shared = SharedTopic(servers, self._chance, members=plan.sharers, rate=plan.rate, access=access)
+        self._copied = None
+        if plan.copiers:
+            self._copied = CopiedTopic(servers, self._chance, members=plan.copiers, access=access)
         self.scene = Scene(
-            cluster, self._chance("victims"), self._resize, self._readers, set(), self._groups, self._shared
+            cluster,
+            self._chance("victims"),
+            self._resize,
+            self._readers,
+            set(),
+            self._groups,
+            self._shared,
+            self._copied,
         )
         self._started_s = 0.0
 
@@ -122,14 +134,7 @@ class ChaosRun:
         """Run the faults, wait for convergence, and judge. Returns the verdict."""
         self._started_s = self._now()
         async with Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
-            for topic in filter(None, (TOPIC, self.plan.audit)):
-                configs = {} if self.plan.gated else {"reshard.legacy.consumers": "ignore"}
-                if self.plan.shrinks:
-                    configs["reshard.legacy.consumers.shrink"] = "warn"
-                new = NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3, configs=configs)
-                await admin.create_topics([new])
-                await admin.wait_for_topic(topic, replicas=3)
-            sharing = [] if self._shared is None else await self._shared.begin(admin)
+            others = await self._create_topics(admin)
         if self._companion is not None:
             await self._companion.begin(self.cluster.bootstrap_servers, self.cluster.client_properties)
         with watching():
@@ -139,12 +144,14 @@ class ChaosRun:
             groups = [(one, one.tasks()) for one in self._groups]
             members = [task for _, tasks in groups for task in tasks]
             try:
-                await self._watched(self._disturb(), [*readers, *writers, operator, *members, *sharing])
+                await self._watched(self._disturb(), [*readers, *writers, operator, *members, *others])
                 await self._converge(operator, writers)
             finally:
                 await asyncio.gather(*(one.stop(tasks) for one, tasks in groups))
                 if self._shared is not None:
                     await self._shared.stop()
+                if self._copied is not None:
+                    await self._copied.stop()
                 for one in self._readers:
                     one.stopping = True
                     one.replace()
@@ -152,6 +159,8 @@ class ChaosRun:
                 for task in (*late, *writers, operator):
                     task.cancel()
                 await asyncio.gather(*readers, *writers, operator, return_exceptions=True)
+        if self._copied is not None:
+            self.history.failures += await self._copied.read()
         if self._companion is not None:
             await self._companion.end(moments(self.fired, self.record.resizes))
         await self._collect()
@@ -159,7 +168,7 @@ class ChaosRun:
             write_sent(self.history.sends, self.cluster.directory / "members" / SENT)
         return Verdict(
             self.plan,
-            judgement.judge(self.history, self._groups, self._shared),
+            judgement.judge(self.history, self._groups, self._shared, self._copied),
             self.fired,
             self.record,
             self._now() - self._started_s,
@@ -167,7 +176,21 @@ class ChaosRun:
             self._groups,
             self._shared,
             judgement.judge_again(self.history, self._groups),
+            self._copied,
         )
+
+    async def _create_topics(self, admin: Admin) -> list[asyncio.Task[None]]:
+        """Create all topics; return the tasks of the share group and of the copiers, which have begun."""
+        for topic in filter(None, (TOPIC, self.plan.audit)):
+            configs = {} if self.plan.gated else {"reshard.legacy.consumers": "ignore"}
+            if self.plan.shrinks:
+                configs["reshard.legacy.consumers.shrink"] = "warn"
+            await admin.create_topics(
+                [NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3, configs=configs)]
+            )
+            await admin.wait_for_topic(topic, replicas=3)
+        sharing = [] if self._shared is None else await self._shared.begin(admin)
+        return sharing if self._copied is None else [*sharing, *await self._copied.begin(admin)]
 
     async def _watched(self, work: Awaitable[None], clients: Iterable[asyncio.Task[None]]) -> None:
         """Do the work; fail if a client ends with a bug."""
@@ -243,10 +266,12 @@ class ChaosRun:
                 self.history.failures.append(f"{task.get_name()} failed: {task.exception()!r}")
         await self._until(self._in_sync, "all replicas are in sync")
         async with Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
-            delivered = partial(self._all_delivered, admin)
+            delivered = partial(self._all_committed, admin, GROUP)
             self.history.complete = await self._until(delivered, "every record is delivered and committed")
             if not self.history.complete:
-                self.history.failures += self._undelivered(await self._committed(admin))
+                self.history.failures += self._undelivered(await self._committed(admin, GROUP))
+            if self._copied is not None:
+                await self._until(partial(self._all_committed, admin, COPIERS), "every record is copied")
             for group in self._groups:
                 if not await self._until(partial(self._all_handed, group), f"{group.name}: every record is delivered"):
                     self.history.failures.append(await self._describe_lag(admin, group))
@@ -299,16 +324,16 @@ class ChaosRun:
                 ends[send.place] = max(ends.get(send.place, 0), send.offset + 1)
         return ends
 
-    async def _committed(self, admin: Admin) -> dict[Place, int]:
+    async def _committed(self, admin: Admin, group: str) -> dict[Place, int]:
         """Return the stored offsets: a commit whose response was lost may be among them, and is then not repeated."""
         try:
-            found = await committed_offsets(admin.network, GROUP)
+            found = await committed_offsets(admin.network, group)
         except CLIENT_FAILURES:
             return {}
         return {(one.topic, one.partition): offset for one, offset in found.items()}
 
-    async def _all_delivered(self, admin: Admin) -> bool:
-        committed = await self._committed(admin)
+    async def _all_committed(self, admin: Admin, group: str) -> bool:
+        committed = await self._committed(admin, group)
         return all(committed.get(place, 0) >= end for place, end in self._ends().items())
 
     def _undelivered(self, committed: Mapping[Place, int]) -> Iterator[str]:

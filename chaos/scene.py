@@ -16,6 +16,7 @@ from typing import Final
 from anabranch import Admin
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Reader
 from anabranch.chaos.cluster import ChaosCluster
+from anabranch.chaos.copiers import CopiedTopic
 from anabranch.chaos.members import MemberGroup
 from anabranch.chaos.share_readers import SHARED, SharedTopic
 from anabranch.cluster.node_process import NodeFailed
@@ -43,6 +44,8 @@ class Scene:
     """Groups of other projects' consumers."""
     shared: SharedTopic | None = None
     """The topic of a share group."""
+    copied: CopiedTopic | None = None
+    """The topic to which copiers write."""
 
     def free(self, nodes: Sequence[int]) -> list[int]:
         """Return the running nodes that no other fault has reserved."""
