@@ -62,9 +62,9 @@ async def test_commit_with_lost_response_counts(tmp_path: Path) -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
         await admin.wait_for_topic(TOPIC)
-        assert not await run._all_delivered(admin)
+        assert not await run._all_committed(admin, GROUP)
         await commit_offsets(admin.network, GROUP, {TopicPartition(TOPIC, 0): 1})
-        assert await run._all_delivered(admin)
+        assert await run._all_committed(admin, GROUP)
 
 
 def many_kinds(fired: Sequence[Fired]) -> bool:
