@@ -255,6 +255,8 @@ class Fetcher:
                 refused(partition, reason)
             if partition.log.log_end_offset == before:
                 self._postpone(following)
+            else:
+                self._progressed(partition)
 
     async def _list_offset(self, connection: Connection, following: Following, timestamp: int) -> Any:
         partition = ListOffsetsPartition(

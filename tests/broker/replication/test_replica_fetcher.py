@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.replication.follower_session import Following, SessionEntry
+from anabranch.broker.replication.partition import Partition
 from anabranch.broker.replication.replica_fetcher import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Fetcher
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_append import append_as_leader
@@ -145,14 +147,14 @@ async def test_second_new_partition_is_fetched_during_the_long_poll_of_the_first
         assert len(fetcher) == 3
 
 
-def idle_fetcher() -> Fetcher:
+def idle_fetcher(progressed: Callable[[Partition], object] = lambda _: None) -> Fetcher:
     """One that knows no address, so nothing happens by itself."""
     return Fetcher(
         2,
         BrokerSettings(),
         address=lambda: None,
         broker_epoch=lambda: 1,
-        progressed=lambda _: None,
+        progressed=progressed,
         died=lambda _: None,
     )
 
@@ -241,6 +243,27 @@ async def test_bounds_of_the_leader_do_not_count_after_a_transfer() -> None:
         await one._realign(connection, following)
         await connection.close()
     assert partition.log.log_end_offset == 4
+    await one.close()
+
+
+@pytest.mark.parametrize(("bounds", "end"), [((0, 1), 1), ((7, 9), 7)])
+async def test_log_moved_into_the_bounds_of_the_leader_is_reported(bounds: tuple[int, int], end: int) -> None:
+    """Consumers read from followers, and may wait for offsets that are gone."""
+    partition, progressed = follower((1, 3)), list[object]()
+    following = Following(partition, 9)
+    one = idle_fetcher(progressed.append)
+    one.apply_response({partition: following})
+
+    async def respond(request: Any) -> ListOffsetsResponse:
+        offset = bounds[request.topics[0].partitions[0].timestamp == LATEST_TIMESTAMP]
+        row = ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.NONE, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[row])])
+
+    async with serve(respond) as peer:
+        connection = await Connection.open("127.0.0.1", peer.port, client_id="test")
+        await one._realign(connection, following)
+        await connection.close()
+    assert (partition.log.log_end_offset, progressed) == (end, [partition])
     await one.close()
 
 
