@@ -163,6 +163,29 @@ async def test_fenced_member_rejoins() -> None:
         await until(lambda: len(reading.values) >= 20)
 
 
+async def test_members_that_wait_for_records_take_up_their_assignments() -> None:
+    async with cluster(enable_ordered_delivery="false") as running, consumer(running) as a, consumer(running) as b:
+        waiting = [asyncio.create_task(a.getmany(timeout_ms=600_000))]
+        await until(lambda: share(a))
+        waiting.append(asyncio.create_task(b.getmany(timeout_ms=600_000)))
+        await until(lambda: share(a, b))
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_member_that_waits_for_records_delivers_them_once_its_membership_is_confirmed() -> None:
+    async with cluster(enable_ordered_delivery="false") as running, consumer(running) as a:
+        async with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+            await producer.send("t", b"1", partition=0)
+            await producer.send("t", b"2", partition=0)
+        assert await a.getmany(timeout_ms=60_000, max_records=1)
+        assert a._session is not None
+        a._session.membership.lease.end()
+        assert a._session.unsure
+        assert await a.getmany(timeout_ms=600_000)
+
+
 def lose_next_assignment(one: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Lose the response to the next heartbeat that has an assignment; return what was lost."""
     call, lost = one._network.call, list[str]()

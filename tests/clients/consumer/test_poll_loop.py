@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from anabranch import Consumer, Producer, TopicPartition
-from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic
+from tests.clients.consumer.groups import TOPIC, Callback, History, Reader, cluster_and_admin, make_topic
 
 
 async def test_getone_delivers_same_records_as_getmany() -> None:
@@ -140,3 +140,17 @@ async def test_cancelled_poll_loses_no_record() -> None:
                     values += [record.value for records in call.result().values() for record in records]
                 wait_s += 0.0005
         assert sorted(int(value or b"") for value in values) == list(range(200))
+
+
+async def test_stopped_member_without_an_answer_of_its_coordinator_reports_its_partitions_as_lost() -> None:
+    """Others may have them by now."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        history = History(cluster)
+        reader = await Reader("cut off", history).start()
+        await history.until(lambda: reader.owned == {0})
+        await cluster.crash_broker(1)
+        assert reader.consumer._session is not None
+        reader.consumer._session.membership.lease.end()
+        await reader.stop()
+        assert [event.name for event in history.events if isinstance(event, Callback)] == ["assigned", "lost"]
