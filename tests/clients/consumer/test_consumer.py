@@ -91,6 +91,23 @@ async def test_unordered_topic_is_read_without_gates(ordered_topic: bool) -> Non
                 assert consumer.gates() == []
 
 
+async def test_assigned_lineage_is_that_of_the_assignment() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 2)
+        await make_topic(admin, 2, "unordered", enable_ordered_delivery="false")
+        async with Consumer(TOPIC, "unordered", bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            assert [consumer.assigned_lineage(name) for name in ("unordered", "unknown")] == [None, None]
+            before = consumer.assigned_lineage(TOPIC)
+            assert before is not None and (before.generation, before.count) == (0, 2)
+            await resize(admin, 3)
+            await consumer._network.wait_for(lambda metadata: metadata.topics[TOPIC].generation == 1)
+            assert consumer.assigned_lineage(TOPIC) == before
+            while len(consumer.assignment()) < 5:
+                await consumer.getmany(timeout_ms=100)
+            after = consumer.assigned_lineage(TOPIC)
+            assert after is not None and (after.generation, after.count) == (1, 3)
+
+
 async def test_topic_error_is_raised_and_topic_requested_again() -> None:
     """A poll after the refusal reports the next response, not the old one."""
     refusal = ErrorCode.LEADER_NOT_AVAILABLE
