@@ -73,3 +73,13 @@ def test_keyless_records_change_partition_with_each_batch() -> None:
     counts = {index: sum(len(b.records) for b in queue.waiting) for index, queue in bench.topic.queues.items()}
     assert sum(counts.values()) == 60
     assert set(counts) == {0, 1, 2}
+
+
+def test_batches_of_other_records_do_not_change_the_partition_of_keyless_ones() -> None:
+    bench = Bench(partitions=3, batch_bytes=2 * RECORD_BYTES)
+    bench.send(None)
+    ((keyless, queue),) = bench.topic.queues.items()
+    for _ in range(3):
+        bench.send((keyless + 1) % 3)
+    bench.send(None)
+    assert [len(batch.records) for batch in queue.waiting] == [2]

@@ -273,3 +273,13 @@ def test_too_large_single_record_is_refused() -> None:
     assert isinstance(receipt.error, KafkaError)
     assert receipt.error.code == ErrorCode.MESSAGE_TOO_LARGE
     assert bench.accumulator.outstanding == 0
+
+
+def test_late_batch_with_the_first_producer_id_of_a_cluster_does_not_wait_for_one() -> None:
+    bench = Bench()
+    numbering = bench.accumulator.numbering
+    numbering.producer_id = 0
+    bench.send()
+    batch = bench.one()
+    numbering.wants_producer_id = True
+    assert bench.accumulator.delivery.why_late(batch.queue, batch, 1.0) == "its leader has not responded yet"
