@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from anabranch.controller import events, resize
-from anabranch.controller.model import TopicPartition
+from anabranch.controller.model import Partition, TopicPartition
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.stop_replica import StopReplicaRequest
 from tests.controller.world import Crash, Term, World, started
@@ -282,6 +283,22 @@ def test_topic_deletion_ends_reassignments_and_reaches_all_replicas() -> None:
     term.happen(events.DeletionsRead(frozenset({"t"})))
     assert "t" not in world.topics and not world.held
     assert not term.moving() and term.reassign({0: [1]}) == {0: 3}
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_late_outcome_continues_no_reassignment_of_a_deleted_topic(gone: bool) -> None:
+    world, term = moving_one()
+    before, version = world.states[T0], world.topics["t"].version
+    written = Partition(replace(before.state, isr=(1, 2, 3, 4)), before.epoch + 1)
+    if gone:
+        del world.topics["t"]
+        term.happen(events.TopicsRead(frozenset(), ()))
+    else:
+        world.states[T0] = written
+        world.silent |= world.brokers.keys()
+        term.happen(events.DeletionsRead(frozenset({"t"})))
+    term.happen(events.PartitionsWritten({T0: written}, {}, is_new=False, then=None))
+    assert gone or world.topics["t"].version == version
 
 
 def test_conflicting_write_fails_reassignment_which_may_be_repeated() -> None:

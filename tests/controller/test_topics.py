@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.controller import events
-from anabranch.controller.model import TopicBody
+from anabranch.controller import events, topics
+from anabranch.controller.model import TopicBody, TopicPartition
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.state import ClusterState
 from anabranch.protocol.linear_hashing import base_of
 from anabranch.protocol.wire import ZERO_UUID
 from tests.controller.world import Term, started
@@ -24,6 +26,15 @@ def test_stock_topic_znode_is_completed() -> None:
     assert body.topic_id != ZERO_UUID
     assert {state.generation for state in world.states_of("s").values()} == {0}
     assert world.images[1].names[body.topic_id] == "s"
+
+
+def test_partition_without_a_state_hides_no_states_of_others() -> None:
+    world, _ = started(partitions=3)
+    del world.states[TopicPartition("t", 0)]
+    state = ClusterState(ControllerSettings(node_id=9), 2)
+    state.brokers = dict(world.brokers)
+    topics.load(state, world.snapshot("t"))
+    assert state.partitions == world.states
 
 
 def test_deletion_hides_topic_stops_replicas_and_removes_znodes() -> None:
@@ -105,6 +116,8 @@ def test_partitions_added_by_stock_tool_are_created_only_if_unordered() -> None:
         world.topics["t"] = replace(topic, body=body, version=topic.version + 1)
         term.happen(events.TopicRead(world.topics["t"]))
         assert len(world.states_of("t")) == expected
+        body = world.topics["t"].body
+        assert (body.undeleted_partition_count, body.lineage.count) == (expected, expected)
 
 
 @pytest.mark.parametrize("added", ["a partition", "a replica"])
