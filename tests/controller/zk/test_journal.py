@@ -55,6 +55,14 @@ async def test_restarted_zookeeper_continues_from_its_journal(tmp_path: Path) ->
     close(second)
 
 
+def test_journal_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+    """It holds credentials."""
+    path = tmp_path / "deep" / "journal"
+    for _ in range(2):
+        JournaledTree(path).close()
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
 async def test_truncated_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     first = MemoryZooKeeper(JournaledTree(path))
