@@ -128,11 +128,6 @@ class TopicBody:
         return Lineage(self.base, self.history)
 
     @property
-    def complete(self) -> bool:
-        """Whether the fields that a stock tool does not write are present."""
-        return self.topic_id != ZERO_UUID and self.base > 0 and bool(self.history)
-
-    @property
     def reassigned(self) -> list[int]:
         """The partitions whose replicas are being moved, by index (KIP-455)."""
         return sorted({index for moves in (self.adding_replicas, self.removing_replicas) for index in moves})

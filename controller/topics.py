@@ -37,7 +37,7 @@ def load(state: ClusterState, snapshot: TopicSnapshot) -> None:
 def complete_body(body: TopicBody, topic_id: bytes) -> TopicBody:
     """Return a body with the fields that a stock tool does not write: a first generation of all its partitions."""
     count = len(body.assignment)
-    if body.complete or not count:
+    if not count:
         return body
     initial = body.initial_partition_count if body.initial_partition_count > 0 else count
     undeleted = body.undeleted_partition_count if body.undeleted_partition_count > 0 else count

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from anabranch.controller import topic_admin
+from anabranch.controller.topics import complete_body
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -26,7 +27,8 @@ async def test_created_topic_has_its_first_generation() -> None:
     await create(session)
     body = znodes.decode_topic("", (await session.get(paths.topic("t")))[0])
     assert (body.topic_id, body.base, body.generation, body.history) == (ID, 3, 0, ((0, 6),))
-    assert body.complete and body.undeleted_partition_count == body.initial_partition_count == 6
+    assert body.undeleted_partition_count == body.initial_partition_count == 6
+    assert complete_body(body, ID) == body, "the controller has nothing to add"
     assert znodes.decode_config("", (await session.get(paths.topic_config("t")))[0]) == {"retention.ms": "1"}
 
 
