@@ -131,6 +131,17 @@ def test_preferred_leader_leads_again_soon_after_it_is_in_sync() -> None:
     assert (after.leader, after.isr, after.leader_epoch) == (1, (2, 1), 2)
 
 
+def test_preferred_leader_may_wait_for_the_periodic_check() -> None:
+    world, _ = started(partitions=1, replication=2)
+    term = Term(world, preferred_election_delay_ms=0).take_over()
+    del world.brokers[1]
+    term.brokers_changed()
+    world.add_brokers(1)
+    term.brokers_changed()
+    assert rejoin_isr(world, term, 0, [2, 1]).topics[0].partitions[0].error_code == 0
+    assert "preferred" not in term.timers
+
+
 def test_periodic_check_elects_preferred_leader_and_repeats() -> None:
     world, term = started(partitions=1, replication=2)
     committed = world.states[T0]
