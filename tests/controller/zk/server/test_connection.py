@@ -164,6 +164,13 @@ def test_unknown_kinds_of_znodes_are_refused(flags: int, code: int) -> None:
     assert client.ask(messages.Create("/n", b"", OPEN_ACL_UNSAFE, flags)) == [code]
 
 
+@pytest.mark.parametrize(("path", "flags"), [("/gone/n", 8), ("/gone/./n", 0)])
+def test_missing_parent_is_found_before_an_invalid_argument(path: str, flags: int) -> None:
+    client = Client(new_service())
+    client.connect()
+    assert client.ask(messages.Create(path, b"", OPEN_ACL_UNSAFE, flags)) == [-101]
+
+
 def test_unsupported_request_has_an_error_and_the_session_goes_on() -> None:
     class AddWatch:
         type = 106

@@ -162,3 +162,14 @@ def test_read_of_a_missing_znode_sets_no_watch() -> None:
     assert client.ask(messages.GetData("/n", object())) == [NO_NODE]
     assert client.ask(messages.GetChildren("/n", object())) == [NO_NODE]
     assert client.ask(create("/n")) == [0]
+
+
+def test_watch_of_existence_is_told_once_of_the_next_change() -> None:
+    client = Client(new_service())
+    client.connect()
+    assert client.ask(messages.Exists("/n", object())) == [NO_NODE]
+    assert client.ask(create("/n")) == [(CREATED, "/n"), 0]
+    assert client.ask(messages.Exists("/n", None)) == [0]
+    assert client.ask(messages.SetData("/n", b"2", -1)) == [0]
+    assert client.ask(messages.Exists("/n", object())) == [0]
+    assert client.ask(messages.Delete("/n", -1)) == [(DELETED, "/n"), 0]
