@@ -355,6 +355,19 @@ async def test_heartbeat_response_from_before_rebalance_is_ignored() -> None:
             assert session.membership.state is State.UNJOINED
 
 
+async def test_member_that_waits_for_records_delivers_them_once_its_membership_is_confirmed() -> None:
+    async with cluster_and_admin(brokers=1, timeout_s=60) as (cluster, admin):
+        await make_topic(admin, 1, enable_ordered_delivery="false")
+        async with Producer(cluster.bootstrap_servers) as producer, consumer_of(cluster) as consumer:
+            for _ in range(2):
+                await producer.send(TOPIC, b"v")
+            await producer.flush()
+            assert await consumer.getmany(timeout_ms=60_000, max_records=1)
+            session_of(consumer).membership.lease.end()
+            assert session_of(consumer).unsure
+            assert await consumer.getmany(timeout_ms=600_000)
+
+
 async def test_coordinator_that_fails_between_polls_is_found_again() -> None:
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 1, replicas=3)
