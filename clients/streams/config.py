@@ -11,7 +11,7 @@ from anabranch.clients.config import parse_servers
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.streams.assignment_info import Host
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
-from anabranch.clients.streams.task_assignor import STRATEGIES
+from anabranch.clients.streams.task_assignor import AssignorConfig
 from anabranch.protocol.file_paths import InvalidPath, path_inside
 from anabranch.protocol.suggestion import suggest_arguments
 
@@ -104,10 +104,6 @@ class StreamsConfig:
             raise ValueError(f"processing_guarantee is one of {GUARANTEES}, not {self.processing_guarantee!r}")
         if self.task_assignor not in TASK_ASSIGNORS:
             raise ValueError(f"task_assignor is one of {TASK_ASSIGNORS}, not {self.task_assignor!r}")
-        if self.rack_aware_assignment_strategy not in STRATEGIES:
-            raise ValueError(
-                f"rack_aware_assignment_strategy is one of {STRATEGIES}, not {self.rack_aware_assignment_strategy!r}"
-            )
         if self.rebalance_protocol not in ("eager", "cooperative"):
             raise ValueError(f"rebalance_protocol is eager or cooperative, not {self.rebalance_protocol!r}")
         if self.changelog_auto_offset_reset not in (RESET_EARLIEST, RESET_NONE):
@@ -118,6 +114,7 @@ class StreamsConfig:
             Host.parse(self.application_server)
         except ValueError as error:
             raise ValueError(f"application_server: {error}") from None
+        self.make_assignor_config()
         self._check_numbers()
         self._check_handlers()
 
@@ -138,6 +135,17 @@ class StreamsConfig:
                 raise ValueError(f"{name} is one of {HANDLERS}, not {value!r}")
         if (DEAD_LETTER in chosen) != bool(self.errors_dead_letter_queue_topic_name):
             raise ValueError("errors_dead_letter_queue_topic_name is set if, and only if, a handler is dead-letter")
+
+    def make_assignor_config(self) -> AssignorConfig:
+        """Return the settings of the leader's assignments. Raises ValueError for those that it refuses."""
+        return AssignorConfig(
+            acceptable_recovery_lag=self.acceptable_recovery_lag,
+            max_warmup_replicas=self.max_warmup_replicas,
+            num_standby_replicas=self.num_standby_replicas,
+            probing_rebalance_interval_ms=self.probing_rebalance_interval_ms,
+            rack_aware_assignment_strategy=self.rack_aware_assignment_strategy,
+            rack_aware_assignment_tags=self.rack_aware_assignment_tags,
+        )
 
     @property
     def exactly_once(self) -> bool:

@@ -14,7 +14,6 @@ from anabranch.clients.streams.high_availability_task_assignor import assign_hig
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager, topics_of
 from anabranch.clients.streams.sticky_task_assignor import assign_sticky
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
-from anabranch.clients.streams.task_assignor import AssignorConfig
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.topology_graph import Built
 from anabranch.protocol.topic_partition import TopicPartition
@@ -72,12 +71,5 @@ def make_assignor(
         on_tasks=on_tasks,
         now_ms=clock_ms or time_of_day_clock(),
         assignor=assign_sticky if config.task_assignor == "sticky" else assign_highly_available,
-        config=AssignorConfig(
-            acceptable_recovery_lag=config.acceptable_recovery_lag,
-            max_warmup_replicas=config.max_warmup_replicas,
-            num_standby_replicas=config.num_standby_replicas,
-            probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
-            rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
-            rack_aware_assignment_tags=config.rack_aware_assignment_tags,
-        ),
+        config=config.make_assignor_config(),
     )

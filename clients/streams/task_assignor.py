@@ -79,11 +79,15 @@ class AssignorConfig:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}, less than {least}")
+                raise ValueError(f"{name} must be {least} or more: {getattr(self, name)}")
         if len(self.rack_aware_assignment_tags) > TAGS_MAX:
-            raise ValueError(f"{len(self.rack_aware_assignment_tags)} tags, more than {TAGS_MAX}")
+            raise ValueError(
+                f"rack_aware_assignment_tags has {len(self.rack_aware_assignment_tags)} tags; {TAGS_MAX} are the limit"
+            )
         if self.rack_aware_assignment_strategy not in STRATEGIES:
-            raise ValueError(f"{self.rack_aware_assignment_strategy!r} is not one of {STRATEGIES}")
+            raise ValueError(
+                f"rack_aware_assignment_strategy is one of {STRATEGIES}, not {self.rack_aware_assignment_strategy!r}"
+            )
 
     def rack_costs(self, traffic: int, non_overlap: int) -> tuple[int, int]:
         """Return the costs of traffic and of moving: as configured, otherwise the task assignor's defaults."""

@@ -172,6 +172,16 @@ def with_admin(
 def refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = None) -> Iterator[None]:
     """Turn a cluster's errors and failed connections into one line and exit code 1; a wrong value into exit code 2."""
     try:
+        with cluster_refusals(bootstrap_servers, hints=hints):
+            yield
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+@contextlib.contextmanager
+def cluster_refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = None) -> Iterator[None]:
+    """Turn a cluster's errors and failed connections into one line and exit code 1."""
+    try:
         yield
     except KafkaError as error:
         hint = (hints or {}).get(error.code) or HINTS.get(error.code)
@@ -181,8 +191,6 @@ def refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = 
     except (ConnectionError, TimeoutError) as error:
         reason = str(error) or "no answer"
         raise click.ClickException(f"{reason}; is a cluster running at {bootstrap_servers}?") from None
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
 
 
 HINTS = {

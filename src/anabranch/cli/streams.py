@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from anabranch.cli import shared_options
-from anabranch.cli.remote import bootstrap, security
+from anabranch.cli.remote import bootstrap, cluster_refusals, security
 from anabranch.protocol.host_port import connectable
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     try:
-        run(lambda: _work(found, config, endpoint), log_level=log_level)
+        with cluster_refusals(bootstrap):
+            run(lambda: _work(found, config, endpoint), log_level=log_level)
     except (RecordFailed, StreamsError) as error:
         raise click.ClickException(str(error)) from error.__cause__
     except DirectoryInUse as error:

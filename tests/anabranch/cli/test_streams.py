@@ -38,6 +38,12 @@ def test_invalid_topologies_are_refused(tmp_path: Path) -> None:
     assert "is not a topology" in invoke("examples/flights.py:other")
 
 
+def test_cluster_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
+    words = ["--bootstrap-server", "127.0.0.1:1", "--application-id", "a", "--state-dir", str(tmp_path)]
+    result = CliRunner().invoke(command, ["examples/counts.py:topology", *words])
+    assert result.exit_code == 1 and result.output.endswith("is a cluster running at 127.0.0.1:1?\n")
+
+
 def test_control_addresses_that_others_cannot_use_are_refused() -> None:
     good = "examples/flights.py:topology"
     assert "--config application_server=HOST:PORT" in invoke(good, "--control", "0.0.0.0:0")
