@@ -168,7 +168,7 @@ class Sender:
         active = self._accumulator.active
         line = self._stall_watch.check(active, self._loop.time(), self._accumulator.delivery.why_late)
         if line is not None:
-            log.warning("%s; timed out after %g s", line, self._config.delivery_timeout_ms / 1000)
+            log.warning("%s; they time out after %g s", line, self._config.delivery_timeout_ms / 1000)
         if active:
             self._stall_timer = self._loop.call_later(LOOK_S, self._watch_for_stalls)
 

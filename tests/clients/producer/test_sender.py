@@ -247,7 +247,7 @@ async def test_delayed_record_logs_its_reason(monkeypatch: pytest.MonkeyPatch) -
         broker.hold.set()
         await receipt
     assert warnings == [
-        "t-0: records wait for 0 s to be stored: its leader has not responded yet; timed out after 120 s"
+        "t-0: records wait for 0 s to be stored: its leader has not responded yet; they time out after 120 s"
     ]
 
 
