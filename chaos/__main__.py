@@ -22,7 +22,8 @@ import click
 
 from anabranch.broker.profiles.profile import VERSIONS
 from anabranch.chaos.audited import AuditCompanion, AuditFailed
-from anabranch.chaos.members import MemberFailed
+from anabranch.chaos.members import InvalidDelivery
+from anabranch.chaos.restarted_processes import ProcessesFailed
 from anabranch.cluster.node_process import NodeFailed
 from anabranch.cluster.zookeeper import ZooKeeperUnavailable
 
@@ -39,6 +40,9 @@ examples:
   python -m anabranch.chaos run --duration 60 --kafka 4.1 --member "mine=python examples/members/librdkafka.py consumer"
                                                            the same, and a group of yours reads and is judged
   python -m anabranch.chaos run --duration 60 --sharers 3  the same, and three members share a topic (KIP-932)
+  python -m anabranch.chaos run --duration 60 --instances 2 --copiers 2
+                                                           the same, and a Streams application and a group of copiers
+                                                           process each record exactly once
   python -m anabranch.chaos run --duration 60 --audit out/audited   the same, audited by Spark, twice; with a report
   python -m anabranch.chaos run --duration 6000 --totals out/chaos.jsonl
                                                            100 minutes, added to the totals of earlier runs
@@ -47,6 +51,18 @@ examples:
 
 class InvalidOptions(Exception):
     """Options conflict, or an option has an invalid value."""
+
+
+FAILURES: Final = (
+    InvalidOptions,
+    AuditFailed,
+    InvalidDelivery,
+    NodeFailed,
+    ProcessesFailed,
+    ZooKeeperUnavailable,
+    OSError,
+)
+"""What ends a command with one line."""
 
 
 def say(line: str) -> None:
@@ -95,6 +111,7 @@ async def run(options: argparse.Namespace) -> int:
         duration_s=options.duration,
         sharers=options.sharers,
         copiers=options.copiers,
+        instances=options.instances,
         seed=seed,
         rate=options.rate,
         pace_s=options.pace,
@@ -189,6 +206,7 @@ class Commands:
         one.add_argument("--control", metavar="HOST:PORT", help="serve the control plane on this address of loopback")
         one.add_argument("--sharers", type=whole, default=0, help="members of a share group (KIP-932)")
         one.add_argument("--copiers", type=whole, default=0, help="members that copy the topic in transactions")
+        one.add_argument("--instances", type=whole, default=0, help="instances of a Streams application")
         one.add_argument("--ungated", action="store_true", help="the control: no gates for these groups")
         one.add_argument("--shrink", action="store_true", help="also shrink the topic under these groups")
         one.add_argument(
@@ -255,7 +273,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = Commands().parser.parse_args(arguments)
     try:
         status: int = asyncio.run(options.function(options))
-    except (InvalidOptions, AuditFailed, MemberFailed, NodeFailed, ZooKeeperUnavailable, OSError) as error:
+    except FAILURES as error:
         if isinstance(error, TimeoutError):
             raise  # a bug: it has no text, and a run ends with a verdict
         sys.stderr.write(f"chaos: {error}\n")

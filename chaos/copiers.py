@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from anabranch import AbortableError, Admin, Consumer, FatalError, NewTopic, Producer
+from anabranch import AbortableError, Admin, Consumer, FatalError, Producer
 from anabranch.chaos.clients import CLIENT_FAILURES, MEMBER, STOP_TIMEOUT_S, TOPIC, ended
-from anabranch.chaos.history import Send
+from anabranch.chaos.history import Place, Send
+from anabranch.chaos.side_topic import OutputTopic, has_committed, judge_outputs
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.security import SecurityArguments
 from anabranch.protocol.topic_partition import TopicPartition
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 COPIES: Final = "copies"
 GROUP: Final = "copiers"
-PARTITIONS: Final = 4
 ABORTED: Final = 0.1
 """The part of transactions that a copier aborts."""
 TRANSACTION_TIMEOUT_MS: Final = 15_000
@@ -137,23 +136,21 @@ class Copier:
 
 
 class CopiedTopic:
-    """The topic of copies, its copiers, and what its reader finds at the end."""
+    """The topic of copies, and its copiers."""
+
+    awaited = "every record is copied"
 
     def __init__(
         self, servers: str, chance: Callable[[str], random.Random], *, members: int, access: SecurityArguments
     ) -> None:
         self.crashed = 0
-        self.copies: list[tuple[str, str]] = []
-        """The (key, value) of each committed copy, in the order of its partition."""
-        self._servers = servers
-        self._access = access
+        self.output = OutputTopic(COPIES, servers, access=access)
         self._copiers = [Copier(f"c{one}", servers, chance(f"c{one}"), access=access) for one in range(members)]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self, admin: Admin) -> list[asyncio.Task[None]]:
         """Create the topic, and start all copiers; a task that ends early has failed."""
-        await admin.create_topics([NewTopic(name=COPIES, partitions=PARTITIONS, replication_factor=3)])
-        await admin.wait_for_topic(COPIES, replicas=3)
+        await self.output.create(admin)
         self._tasks = [asyncio.create_task(one.run(), name=one.name) for one in self._copiers]
         return list(self._tasks)
 
@@ -165,6 +162,13 @@ class CopiedTopic:
         self.crashed += 1
         return one.identity
 
+    def end_of_faults(self) -> None:
+        """Nothing: the copiers go on."""
+
+    async def done(self, admin: Admin, ends: Mapping[Place, int]) -> bool:
+        """Whether the copiers have committed all that is acknowledged."""
+        return await has_committed(admin, GROUP, ends)
+
     async def stop(self) -> None:
         """End all copiers."""
         for one in self._copiers:
@@ -174,47 +178,18 @@ class CopiedTopic:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
-    async def read(self) -> list[str]:
+    async def failures(self) -> list[str]:
         """Read all committed copies; return why they cannot be read, if so."""
-        consumer = Consumer(
-            COPIES,
-            bootstrap_servers=self._servers,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            **self._access,
-        )
-        partitions = [TopicPartition(COPIES, index) for index in range(PARTITIONS)]
-        try:
-            async with consumer:
-                ends = await consumer.end_offsets(partitions)
-                while not consumer.assignment().issuperset(partitions) or any(
-                    consumer.position(one) < end for one, end in ends.items()
-                ):
-                    for records in (await consumer.getmany(timeout_ms=500)).values():
-                        self.copies += [((one.key or b"").decode(), (one.value or b"").decode()) for one in records]
-        except CLIENT_FAILURES as error:
-            return [f"the copies cannot be read: {error}"]
-        return []
+        return await self.output.read()
 
     def judge(self, sends: Sequence[Send]) -> Iterator[str]:
         """Yield every violation."""
-        times = Counter(value for _, value in self.copies)
-        for one in sends:
-            if one.outcome == "ok" and not times[one.value]:
-                yield f"{COPIES}: {one.value} has no copy"
-        yield from (f"{COPIES}: {value} has {count} copies" for value, count in times.items() if count > 1)
-        last: dict[str, tuple[int, str]] = {}
-        for key, value in self.copies:
-            number = int(value.rpartition("/")[2])
-            before, name = last.get(key, (-1, ""))
-            if number < before:
-                yield f"{COPIES}: the copy of {value} is behind that of {name}"
-            last[key] = max((number, value), (before, name))
+        return judge_outputs(COPIES, self.output.rows, sends)
 
     def summary(self) -> str:
         """Summarize the group in one line."""
         committed, aborted = (sum(getattr(one, name) for one in self._copiers) for name in ("committed", "aborted"))
         return (
-            f"{GROUP}: {len(self.copies)} copies in {committed} transactions, {aborted} aborted, "
+            f"{GROUP}: {len(self.output.rows)} copies in {committed} transactions, {aborted} aborted, "
             f"{self.crashed} copiers crashed"
         )

@@ -11,19 +11,13 @@ from itertools import pairwise
 
 from anabranch.chaos import checkers, second_opinion
 from anabranch.chaos.clients import TOPIC
-from anabranch.chaos.copiers import CopiedTopic
 from anabranch.chaos.history import History
 from anabranch.chaos.members import MemberGroup
-from anabranch.chaos.share_readers import SharedTopic
+from anabranch.chaos.side_topic import SideTopic
 from anabranch.chaos.verdict import SEEN_HERE
 
 
-def judge(
-    history: History,
-    groups: Sequence[MemberGroup],
-    shared: SharedTopic | None = None,
-    copied: CopiedTopic | None = None,
-) -> list[str]:
+def judge(history: History, groups: Sequence[MemberGroup], sides: Sequence[SideTopic] = ()) -> list[str]:
     """Return the failures of the run, and every violation that the checkers find."""
     found = [f"run: {line}" for line in history.failures]
     for name, check in checkers.CHECKERS.items():
@@ -32,10 +26,8 @@ def judge(
     merged = merged_records(history) if groups else frozenset()
     for one in groups:
         found += one.judge(history.sends, merged)
-    if shared is not None:
-        found += shared.judge()
-    if copied is not None:
-        found += copied.judge(history.sends)
+    for side in sides:
+        found += side.judge(history.sends)
     return found
 
 

@@ -42,7 +42,7 @@ async def describe_lag(
     for member in members:
         epoch = "" if member.epoch is None else f" of epoch {member.epoch}"
         yield f"member {member.member_id} ({member.client_id}){epoch} has {sorted(map(str, member.partitions))}"
-    for line in group.processes():
+    for line in group.processes.states():
         yield line
     for client_id in dict.fromkeys([f"{group.name}-*", *(member.client_id for member in members)]):
         for row in await exchanges(client_id):

@@ -13,12 +13,8 @@ the run shrinks it, too. Records after a merge that are out of the order of thei
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import random
 import shlex
-import shutil
-import signal
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,19 +23,13 @@ from anabranch.chaos.checkers.order import b1_key_order
 from anabranch.chaos.checkers.shared import at
 from anabranch.chaos.clients import TOPIC
 from anabranch.chaos.history import Delivery, History, Place, Send
-from anabranch.cluster.zookeeper import die_with_parent
+from anabranch.chaos.restarted_processes import RestartedProcesses
 
 SIZE: Final = 2
-AGAIN_S: Final = 0.5
-FRUITLESS: Final = 10
-"""Restarts without a single line from the group, after which the command is given up."""
-END_S: Final = 20.0
-COMPLAINT_CHARS: Final = 400
-PROC: Final = Path("/proc")
 
 
-class MemberFailed(RuntimeError):
-    """A member cannot run, or its log is invalid; the message says what to do."""
+class InvalidDelivery(RuntimeError):
+    """A line that a member wrote is not a delivery; the message names it."""
 
 
 class MemberGroup:
@@ -49,107 +39,25 @@ class MemberGroup:
         """Create a group; `name` is that of the group and of its files in `directory`."""
         self.name = name
         self.file = directory / f"{name}.jsonl"
-        self.log = directory / f"{name}.log"
-        self.killed = 0
-        self.restarts = 0
+        words = [*shlex.split(command), servers, TOPIC, name, str(self.file)]
+        self.processes = RestartedProcesses(
+            name, [words] * SIZE, directory / f"{name}.log", has_worked=lambda: self.file.stat().st_size > 0
+        )
         self.deliveries: list[Delivery] = []
-        self._words = [*shlex.split(command), servers, TOPIC, name, str(self.file)]
-        self._running: dict[int, asyncio.subprocess.Process] = {}
-        self._stopping = asyncio.Event()
-        self._fruitless = 0
         self._read_bytes = 0
         self._handed: set[str] = set()
         self.unordered = 0
         """First deliveries out of the order of their key without a guarantee: after a merge."""
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Run the members; each task restarts one of them, and raises MemberFailed if that fails repeatedly."""
+        """Run the members; each task restarts one of them, and raises ProcessesFailed if that fails repeatedly."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.touch()
-        return [asyncio.create_task(self._keep(number), name=f"{self.name}-{number}") for number in range(SIZE)]
-
-    async def _keep(self, number: int) -> None:
-        while not self._stopping.is_set():
-            process = self._running[number] = await self._start()
-            try:
-                await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-            if self._stopping.is_set():
-                return
-            self.restarts += 1
-            self._fruitless = self._fruitless + 1 if self.file.stat().st_size == 0 else 0
-            if self._fruitless >= FRUITLESS:
-                raise MemberFailed(f"{shlex.join(self._words)} ends without deliveries each time: {self._complaint()}")
-            await asyncio.sleep(AGAIN_S)
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        if shutil.which(self._words[0]) is None:
-            raise MemberFailed(f"{self._words[0]} cannot be run: no such program")
-        with self.log.open("ab") as log_file:
-            try:
-                return await asyncio.create_subprocess_exec(
-                    *die_with_parent(), *self._words, stdin=asyncio.subprocess.DEVNULL, stdout=log_file, stderr=log_file
-                )
-            except OSError as error:
-                raise MemberFailed(f"{self._words[0]} cannot be run: {error}") from None
-
-    def _complaint(self) -> str:
-        return self.log.read_text(errors="replace")[-COMPLAINT_CHARS:].strip() or f"{self.log} is empty"
-
-    def kill(self, rng: random.Random) -> str | None:
-        """SIGKILL one of the members; None if none runs."""
-        number = self._victim(rng)
-        if number is None:
-            return None
-        self._running[number].kill()
-        self.killed += 1
-        return f"{self.name}-{number} (pid {self._running[number].pid})"
-
-    async def freeze(self, rng: random.Random, pause_s: float) -> str | None:
-        """SIGSTOP one of the members, and SIGCONT after a pause; None if none runs.
-
-        After a pause beyond its session timeout it is a zombie: it holds records that others have received meanwhile.
-        """
-        number = self._victim(rng)
-        if number is None:
-            return None
-        process = self._running[number]
-        process.send_signal(signal.SIGSTOP)
-        try:
-            await asyncio.sleep(pause_s)
-        finally:
-            if process.returncode is None:
-                process.send_signal(signal.SIGCONT)
-        return f"{self.name}-{number} (pid {process.pid}) for {pause_s:.1f} s"
-
-    def processes(self) -> Iterator[str]:
-        """Yield the state of each member's process, and the end of what the members have printed."""
-        for number, process in self._running.items():
-            ended = process.returncode is not None
-            state = f"ended with {process.returncode}" if ended else f"state {state_of(process.pid)}"
-            yield f"process {self.name}-{number} (pid {process.pid}): {state}"
-        yield f"printed last: {self._complaint()}"
-
-    def _victim(self, rng: random.Random) -> int | None:
-        alive = [number for number, one in self._running.items() if one.returncode is None]
-        return rng.choice(alive) if alive and not self._stopping.is_set() else None
+        return self.processes.tasks()
 
     async def stop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """End the members, by SIGTERM and after a while by SIGKILL."""
-        self._stopping.set()
-        for process in self._running.values():
-            if process.returncode is None:
-                process.terminate()
-                process.send_signal(signal.SIGCONT)  # a frozen process would not handle SIGTERM
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_S):
-                await asyncio.gather(*(one.wait() for one in self._running.values()))
-        for task in tasks:
-            task.cancel()  # kills members that are still running
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """End the members, and read what they have written."""
+        await self.processes.stop(tasks)
         self.look()
 
     def look(self) -> None:
@@ -169,7 +77,7 @@ class MemberGroup:
             place = (TOPIC, int(one["partition"]))
             offset = int(one["offset"])
         except (ValueError, KeyError, TypeError) as error:
-            raise MemberFailed(
+            raise InvalidDelivery(
                 f"{self.file}:{len(self.deliveries) + 1} is not a delivery ({error!r}): {line!r}"
             ) from None
         member = str(one.get("member", self.name))
@@ -201,18 +109,10 @@ class MemberGroup:
         """Summarize the group in one line."""
         again = len(self.deliveries) - len(self._handed)
         return (
-            f"{self.name}: {len(self._handed)} records, {again} delivered again, {self.killed} members killed, "
-            f"{max(0, self.restarts - self.killed)} ended by themselves"
+            f"{self.name}: {len(self._handed)} records, {again} delivered again, {self.processes.killed} members "
+            f"killed, {self.processes.ended} ended by themselves"
             f"{f', {self.unordered} out of the order of their key behind a merge' if self.unordered else ''}"
         )
-
-
-def state_of(pid: int) -> str:
-    """Return the kernel's letter for a process, such as S for sleeping and T for stopped; empty if it has ended."""
-    try:
-        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
 
 
 def out_of_place(deliveries: Iterable[Delivery]) -> Iterator[str]:

@@ -33,6 +33,8 @@ class Plan:
     """The number of members of a share group with its own topic (`share_readers`); brokers have to show Kafka 4.2."""
     copiers: int = 0
     """The number of members that copy the topic in transactions (`copiers`)."""
+    instances: int = 0
+    """The number of instances of a Streams application (`numbered_topic`)."""
     members: Mapping[str, str] = field(default_factory=dict)
     """Group -> the command of its members (`members`). With any, the topic only grows, unless it `shrinks`."""
     shrinks: bool = False

@@ -23,17 +23,17 @@ from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.audit_companion import AuditCompanionProcess, moments
 from anabranch.chaos.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator, Reader, Record, Writer, watching
 from anabranch.chaos.cluster import ChaosCluster, controlled
-from anabranch.chaos.copiers import GROUP as COPIERS
 from anabranch.chaos.copiers import CopiedTopic
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
 from anabranch.chaos.lagging_group import describe_lag
 from anabranch.chaos.members import MemberGroup, write_sent
+from anabranch.chaos.numbered_topic import NumberedTopic
 from anabranch.chaos.plan import Plan
 from anabranch.chaos.scene import Scene
 from anabranch.chaos.share_readers import SharedTopic
+from anabranch.chaos.side_topic import SideTopic, has_committed, read_commits
 from anabranch.chaos.verdict import Verdict
-from anabranch.clients.group_admin import committed_offsets
 from anabranch.cluster.node_process import NodeFailed
 from anabranch.control.actions import ActionRefused
 from anabranch.control.front.front_journal import find_exchanges
@@ -99,12 +99,20 @@ class ChaosRun:
         self._groups = [
             MemberGroup(name, command, servers, cluster.directory / "members") for name, command in plan.members.items()
         ]
-        self._shared = None
+        shared = copied = numbered = None
         if plan.sharers:
-            self._shared = SharedTopic(servers, self._chance, members=plan.sharers, rate=plan.rate, access=access)
-        self._copied = None
+            shared = SharedTopic(servers, self._chance, members=plan.sharers, rate=plan.rate, access=access)
         if plan.copiers:
-            self._copied = CopiedTopic(servers, self._chance, members=plan.copiers, access=access)
+            copied = CopiedTopic(servers, self._chance, members=plan.copiers, access=access)
+        if plan.instances:
+            numbered = NumberedTopic(
+                servers,
+                cluster.directory / "streams",
+                instances=plan.instances,
+                access=access,
+                client_properties=cluster.client_properties,
+            )
+        self._sides: list[SideTopic] = [one for one in (shared, copied, numbered) if one is not None]
         self.scene = Scene(
             cluster,
             self._chance("victims"),
@@ -112,8 +120,9 @@ class ChaosRun:
             self._readers,
             set(),
             self._groups,
-            self._shared,
-            self._copied,
+            shared,
+            copied,
+            numbered,
         )
         self._started_s = 0.0
 
@@ -148,10 +157,7 @@ class ChaosRun:
                 await self._converge(operator, writers)
             finally:
                 await asyncio.gather(*(one.stop(tasks) for one, tasks in groups))
-                if self._shared is not None:
-                    await self._shared.stop()
-                if self._copied is not None:
-                    await self._copied.stop()
+                await asyncio.gather(*(one.stop() for one in self._sides))
                 for one in self._readers:
                     one.stopping = True
                     one.replace()
@@ -159,8 +165,8 @@ class ChaosRun:
                 for task in (*late, *writers, operator):
                     task.cancel()
                 await asyncio.gather(*readers, *writers, operator, return_exceptions=True)
-        if self._copied is not None:
-            self.history.failures += await self._copied.read()
+        for side in self._sides:
+            self.history.failures += await side.failures()
         if self._companion is not None:
             await self._companion.end(moments(self.fired, self.record.resizes))
         await self._collect()
@@ -168,19 +174,18 @@ class ChaosRun:
             write_sent(self.history.sends, self.cluster.directory / "members" / SENT)
         return Verdict(
             self.plan,
-            judgement.judge(self.history, self._groups, self._shared, self._copied),
+            judgement.judge(self.history, self._groups, self._sides),
             self.fired,
             self.record,
             self._now() - self._started_s,
             sum(one.restarts for one in self._readers),
             self._groups,
-            self._shared,
+            self._sides,
             judgement.judge_again(self.history, self._groups),
-            self._copied,
         )
 
     async def _create_topics(self, admin: Admin) -> list[asyncio.Task[None]]:
-        """Create all topics; return the tasks of the share group and of the copiers, which have begun."""
+        """Create all topics; return the tasks of the clients of topics beside the resized one, which have begun."""
         for topic in filter(None, (TOPIC, self.plan.audit)):
             configs = {} if self.plan.gated else {"reshard.legacy.consumers": "ignore"}
             if self.plan.shrinks:
@@ -189,8 +194,7 @@ class ChaosRun:
                 [NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3, configs=configs)]
             )
             await admin.wait_for_topic(topic, replicas=3)
-        sharing = [] if self._shared is None else await self._shared.begin(admin)
-        return sharing if self._copied is None else [*sharing, *await self._copied.begin(admin)]
+        return [task for side in self._sides for task in await side.begin(admin)]
 
     async def _watched(self, work: Awaitable[None], clients: Iterable[asyncio.Task[None]]) -> None:
         """Do the work; fail if a client ends with a bug."""
@@ -257,8 +261,8 @@ class ChaosRun:
         self._operator.stop()
         for one in self._writers:
             one.stopping = True
-        if self._shared is not None:
-            self._shared.end_of_faults()
+        for side in self._sides:
+            side.end_of_faults()
         await self._until(lambda: all(task.done() for task in writers), "the writers' records are acknowledged")
         await self._until(operator.done, "the last resize is done")
         for task in (operator, *writers):
@@ -266,18 +270,15 @@ class ChaosRun:
                 self.history.failures.append(f"{task.get_name()} failed: {task.exception()!r}")
         await self._until(self._in_sync, "all replicas are in sync")
         async with Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
-            delivered = partial(self._all_committed, admin, GROUP)
+            delivered = partial(has_committed, admin, GROUP, self._ends())
             self.history.complete = await self._until(delivered, "every record is delivered and committed")
             if not self.history.complete:
-                self.history.failures += self._undelivered(await self._committed(admin, GROUP))
-            if self._copied is not None:
-                await self._until(partial(self._all_committed, admin, COPIERS), "every record is copied")
+                self.history.failures += self._undelivered(await read_commits(admin, GROUP))
+            for side in self._sides:
+                await self._until(partial(side.done, admin, self._ends()), side.awaited)
             for group in self._groups:
                 if not await self._until(partial(self._all_handed, group), f"{group.name}: every record is delivered"):
                     self.history.failures.append(await self._describe_lag(admin, group))
-        if self._shared is not None:
-            await self._until(self._shared.done, "every shared record is acknowledged")
-            self.history.failures += self._shared.failures()
 
     async def _describe_lag(self, admin: Admin, group: MemberGroup) -> str:
         found = describe_lag(admin, group, self.history.sends, self._exchanges)
@@ -323,18 +324,6 @@ class ChaosRun:
             if send.outcome == "ok" and send.place is not None:
                 ends[send.place] = max(ends.get(send.place, 0), send.offset + 1)
         return ends
-
-    async def _committed(self, admin: Admin, group: str) -> dict[Place, int]:
-        """Return the stored offsets: a commit whose response was lost may be among them, and is then not repeated."""
-        try:
-            found = await committed_offsets(admin.network, group)
-        except CLIENT_FAILURES:
-            return {}
-        return {(one.topic, one.partition): offset for one, offset in found.items()}
-
-    async def _all_committed(self, admin: Admin, group: str) -> bool:
-        committed = await self._committed(admin, group)
-        return all(committed.get(place, 0) >= end for place, end in self._ends().items())
 
     def _undelivered(self, committed: Mapping[Place, int]) -> Iterator[str]:
         for place, end in self._ends().items():

@@ -18,6 +18,7 @@ from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Reader
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.copiers import CopiedTopic
 from anabranch.chaos.members import MemberGroup
+from anabranch.chaos.numbered_topic import NumberedTopic
 from anabranch.chaos.share_readers import SHARED, SharedTopic
 from anabranch.cluster.node_process import NodeFailed
 from anabranch.cluster.zookeeper_sessions import active_controller
@@ -46,6 +47,8 @@ class Scene:
     """The topic of a share group."""
     copied: CopiedTopic | None = None
     """The topic to which copiers write."""
+    numbered: NumberedTopic | None = None
+    """The topic to which a Streams application writes."""
 
     def free(self, nodes: Sequence[int]) -> list[int]:
         """Return the running nodes that no other fault has reserved."""

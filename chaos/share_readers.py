@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from anabranch import Admin, NewTopic
 from anabranch.chaos.checkers import shares
 from anabranch.chaos.clients import Record, Writer, ended
-from anabranch.chaos.history import History
+from anabranch.chaos.history import History, Place, Send
 from anabranch.chaos.share_events import Handed, Judged
 from anabranch.chaos.share_member import FAILURES, ShareMember, begin_at_earliest
 from anabranch.chaos.share_session import Acknowledgement, SharedRecord, Verdict
@@ -168,6 +168,8 @@ class ShareReader:
 class SharedTopic:
     """The topic, its writer and its group."""
 
+    awaited = "every shared record is acknowledged"
+
     def __init__(
         self,
         servers: str,
@@ -220,7 +222,11 @@ class SharedTopic:
         for one in self._sharers:
             one.content = 1.0
 
-    def done(self) -> bool:
+    async def done(self, admin: Admin, ends: Mapping[Place, int]) -> bool:
+        """Whether all records sent to this topic are processed."""
+        return self.all_processed()
+
+    def all_processed(self) -> bool:
         """Whether all sent records are processed, and members know it: an acknowledgement may yet be refused."""
         writing = self._tasks[0]
         if not writing.done():
@@ -231,7 +237,7 @@ class SharedTopic:
         pending = any(one.acked_order < 0 and one.member in living for one in self.history.shares.judged)
         return not pending and not any(shares.a41_unshared(self.history))
 
-    def failures(self) -> list[str]:
+    async def failures(self) -> list[str]:
         """Describe each task that has failed."""
         ended = [one for one in self._tasks if one.done() and not one.cancelled()]
         return [f"{one.get_name()} failed: {one.exception()!r}" for one in ended if one.exception() is not None]
@@ -245,8 +251,8 @@ class SharedTopic:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
-    def judge(self) -> Iterator[str]:
-        """Yield every violation."""
+    def judge(self, sends: Sequence[Send]) -> Iterator[str]:
+        """Yield every violation in the sends to this topic, not in those to the resized one."""
         for name, check in CHECKERS.items():
             yield from (f"{name}: {line}" for line in check(self.history))
 

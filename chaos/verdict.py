@@ -12,10 +12,9 @@ from anabranch.chaos.faults import FAULTS, Fired
 
 if TYPE_CHECKING:
     from anabranch.chaos.clients import Record
-    from anabranch.chaos.copiers import CopiedTopic
     from anabranch.chaos.members import MemberGroup
     from anabranch.chaos.plan import Plan
-    from anabranch.chaos.share_readers import SharedTopic
+    from anabranch.chaos.side_topic import SideTopic
 
 LINES_MAX: Final = 50
 """How many violations of each judge are shown."""
@@ -38,10 +37,9 @@ class Verdict:
     elapsed_s: float
     restarts: int
     members: Sequence[MemberGroup] = ()
-    shared: SharedTopic | None = None
+    sides: Sequence[SideTopic] = ()
     second_opinion: Sequence[str] = ()
     """The violations that the judge found, which shares no code with the checkers."""
-    copied: CopiedTopic | None = None
 
     @property
     def good(self) -> bool:
@@ -89,7 +87,7 @@ def report(verdict: Verdict) -> Iterator[str]:
         f"{len(record.resizes)} resizes, {verdict.restarts} restarts of readers, {verdict.elapsed_s:.0f} s"
     )
     yield from (one.summary() for one in verdict.members)
-    yield from (one.summary() for one in (verdict.shared, verdict.copied) if one is not None)
+    yield from (one.summary() for one in verdict.sides)
     if lags:
         middle, most = lags[len(lags) // 2], lags[-1]
         yield f"from send to first delivery: median {middle * 1000:.0f} ms, most {most:.1f} s"

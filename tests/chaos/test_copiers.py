@@ -1,4 +1,4 @@
-"""Copies of a chaos run are judged, and copiers copy exactly once while processes are killed."""
+"""Copies of a chaos run are judged, and copiers copy exactly once while processes are killed (see `test_run`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENDS = [Send(number, "w", "k", number, f"k/{number}", "ok", ("orders", 0), numb
 
 def judged(*numbers: int, sends: Sequence[Send] = SENDS) -> list[str]:
     topic = CopiedTopic("", lambda _: random.Random(1), members=1, access=SecurityArguments())
-    topic.copies = [("k", f"k/{number}") for number in numbers]
+    topic.output.rows = [("k", f"k/{number}") for number in numbers]
     return list(topic.judge(sends))
 
 
@@ -33,17 +33,17 @@ def test_copy_of_each_record_in_order_is_no_violation() -> None:
 
 
 def test_record_without_a_copy_is_a_violation_if_it_was_acknowledged() -> None:
-    assert judged(*range(11)) == ["copies: k/11 has no copy"]
+    assert judged(*range(11)) == ["copies: k/11 has no output"]
     unknown = Send(11, "w", "k", 11, "k/11")
     assert judged(*range(11), sends=[*SENDS[:11], unknown]) == []
 
 
 def test_second_copy_is_a_violation() -> None:
-    assert judged(*range(12), 11) == ["copies: k/11 has 2 copies"]
+    assert judged(*range(12), 11) == ["copies: k/11 has 2 outputs"]
 
 
 def test_copy_behind_a_later_one_of_its_key_is_a_violation() -> None:
-    assert judged(*range(9), 10, 9, 11) == ["copies: the copy of k/9 is behind that of k/10"]
+    assert judged(*range(9), 10, 9, 11) == ["copies: the output of k/9 is behind that of k/10"]
 
 
 def enough(fired: Sequence[Fired]) -> bool:
@@ -51,6 +51,7 @@ def enough(fired: Sequence[Fired]) -> bool:
     return names.count("crash a copier") >= 2 and names.count("kill") >= 2
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 @pytest.mark.zookeeper
 async def test_copiers_copy_each_record_once_while_processes_are_killed(tmp_path: Path) -> None:
@@ -67,4 +68,5 @@ async def test_copiers_copy_each_record_once_while_processes_are_killed(tmp_path
     verdict = await chaos(plan, say=log.info, directory=tmp_path)
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
-    assert verdict.copied is not None and verdict.copied.copies, table
+    [copied] = verdict.sides
+    assert isinstance(copied, CopiedTopic) and copied.output.rows, table

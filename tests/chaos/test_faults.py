@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.chaos import faults
+from anabranch.chaos import node_faults
 from anabranch.chaos.cluster import ChaosCluster
-from anabranch.chaos.faults import (
-    Fault,
+from anabranch.chaos.fault_table import Fault
+from anabranch.chaos.node_faults import (
     break_connections,
     crash_at_step,
     cut,
@@ -75,8 +75,8 @@ async def test_no_zookeeper_server_is_stopped_while_another_is_dead(tmp_path: Pa
 async def test_rules_of_faults_hit_and_leave_a_cluster_that_stores_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faults, "EVERY_STEP", ("resize:after-plan",))
-    monkeypatch.setattr(faults, "LOST_S", (0.2,))
+    monkeypatch.setattr(node_faults, "EVERY_STEP", ("resize:after-plan",))
+    monkeypatch.setattr(node_faults, "LOST_S", (0.2,))
     cluster = ChaosCluster(tmp_path, 2, 1, zookeepers=1)
     async with cluster, Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
         await admin.create_topics([NewTopic(name="t", partitions=4, replication_factor=2)])

@@ -69,12 +69,12 @@ async def test_report_names_owner_gate_process_and_exchanges(tmp_path: Path) -> 
             await member.take_part()
             await admin.create_partitions(stock_members.TOPIC, 2)
             assert await member.take_part() == {0}
-            while len(group._running) < len(tasks):  # noqa: ASYNC110 -- a task of the group starts them
+            while len(group.processes._running) < len(tasks):  # noqa: ASYNC110 -- a task of the group starts them
                 await asyncio.sleep(0.01)
             lines = await described(admin, group)
     finally:
         await group.stop(tasks)
-    pids = [process.pid for process in group._running.values()]
+    pids = [process.pid for process in group.processes._running.values()]
     assert [re.sub(r"state [RD]$", "state S", line) for line in lines] == [
         "Stable classic group on node 1",
         f"{TOPIC}-0 is assigned to {member.member_id}: delivered to 4 of {EACH}, committed nothing",
@@ -82,14 +82,14 @@ async def test_report_names_owner_gate_process_and_exchanges(tmp_path: Path) -> 
         f"member {member.member_id} (anabranch-admin) has ['{TOPIC}-0']",
         f"process readers-0 (pid {pids[0]}): state S",
         f"process readers-1 (pid {pids[1]}): state S",
-        f"printed last: {group.log} is empty",
+        f"printed last: {group.processes.log} is empty",
         exchange_line(OPEN),
     ]
 
 
 async def test_report_on_a_group_without_members_says_so(tmp_path: Path) -> None:
     group = MemberGroup("none", "true", "", tmp_path)
-    group.log.write_text("broken\n")
+    group.processes.log.write_text("broken\n")
     group.file.write_text(json.dumps({"key": "k", "sequence": 0, "partition": 1, "offset": 4}) + "\n")
     group.look()  # partition 1 is delivered to its end
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:

@@ -20,8 +20,9 @@ import pytest
 from anabranch.chaos.__main__ import main
 from anabranch.chaos.faults import Fired
 from anabranch.chaos.history import Send
-from anabranch.chaos.members import MemberFailed, MemberGroup, state_of
+from anabranch.chaos.members import InvalidDelivery, MemberGroup
 from anabranch.chaos.plan import Plan
+from anabranch.chaos.restarted_processes import ProcessesFailed, state_of
 from anabranch.chaos.run import FIRST_COUNT, chaos
 from anabranch.chaos.verdict import report
 
@@ -105,7 +106,7 @@ def test_partial_line_is_read_when_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["{}", "nonsense", '{"key": "k", "sequence": "first", "partition": 0, "offset": 0}'])
 def test_malformed_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
-    with pytest.raises(MemberFailed, match=r"g\.jsonl:2 is not a delivery"):
+    with pytest.raises(InvalidDelivery, match=r"g\.jsonl:2 is not a delivery"):
         group(tmp_path, row(0, 0, 0), line).look()
 
 
@@ -113,7 +114,7 @@ def test_malformed_line_is_reported_with_its_number(tmp_path: Path, line: str) -
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (python("-c", "raise SystemExit('no such option')"), "ends without deliveries each time: no such option"),
+        (python("-c", "raise SystemExit('no such option')"), "ends each time before any work: no such option"),
         ("no-such-program", "no-such-program cannot be run"),
     ],
     ids=["it ends", "no such program"],
@@ -121,10 +122,10 @@ def test_malformed_line_is_reported_with_its_number(tmp_path: Path, line: str) -
 async def test_failing_command_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, told: str
 ) -> None:
-    monkeypatch.setattr("anabranch.chaos.members.AGAIN_S", 0.0)
+    monkeypatch.setattr("anabranch.chaos.restarted_processes.AGAIN_S", 0.0)
     one = MemberGroup("g", command, "127.0.0.1:1", tmp_path)
     tasks = one.tasks()
-    with pytest.raises(MemberFailed, match=told):
+    with pytest.raises(ProcessesFailed, match=told):
         await tasks[0]
     await one.stop(tasks)
 
@@ -138,20 +139,20 @@ async def test_frozen_member_is_continued_and_killed_at_end_of_run(tmp_path: Pat
     one = MemberGroup("g", python("-c", "import signal; signal.pause()"), "", tmp_path)
     tasks = one.tasks()
     async with asyncio.timeout(PATIENCE_S):
-        while len(one._running) < len(tasks):  # noqa: ASYNC110
+        while len(one.processes._running) < len(tasks):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        process = one._running[random.Random(0).choice(list(one._running))]
-        freezing = asyncio.create_task(one.freeze(random.Random(0), 0.5))
+        process = one.processes._running[random.Random(0).choice(list(one.processes._running))]
+        freezing = asyncio.create_task(one.processes.freeze(random.Random(0), 0.5))
         await until(stopped=True)
         assert (await freezing or "").endswith(f"(pid {process.pid}) for 0.5 s")
         await until(stopped=False)
-        freezing = asyncio.create_task(one.freeze(random.Random(0), PATIENCE_S))
+        freezing = asyncio.create_task(one.processes.freeze(random.Random(0), PATIENCE_S))
         await until(stopped=True)
         await one.stop(tasks)
     assert process.returncode == -signal.SIGTERM, "it was told to end, and woken so that it hears it"
     freezing.cancel()
-    assert await one.freeze(random.Random(0), 0) is None
-    assert one.kill(random.Random(0)) is None
+    assert await one.processes.freeze(random.Random(0), 0) is None
+    assert one.processes.kill(random.Random(0)) is None
 
 
 def enough(fired: Sequence[Fired]) -> bool:

@@ -16,11 +16,14 @@ from anabranch import Admin, NewTopic
 from anabranch.chaos.audited import CLIENT, REPORT, AuditCompanion
 from anabranch.chaos.clients import GROUP, TOPIC
 from anabranch.chaos.cluster import LOGIN, ChaosCluster
+from anabranch.chaos.copiers import CopiedTopic
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Send
+from anabranch.chaos.numbered_topic import NumberedTopic
 from anabranch.chaos.plan import Plan
 from anabranch.chaos.run import PROPERTIES, ChaosRun, chaos
 from anabranch.chaos.scene import Scene
+from anabranch.chaos.side_topic import has_committed
 from anabranch.chaos.verdict import report
 from anabranch.clients.group_admin import commit_offsets
 from anabranch.cluster.in_process import Cluster
@@ -62,9 +65,9 @@ async def test_commit_with_lost_response_counts(tmp_path: Path) -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
         await admin.wait_for_topic(TOPIC)
-        assert not await run._all_committed(admin, GROUP)
+        assert not await has_committed(admin, GROUP, run._ends())
         await commit_offsets(admin.network, GROUP, {TopicPartition(TOPIC, 0): 1})
-        assert await run._all_committed(admin, GROUP)
+        assert await has_committed(admin, GROUP, run._ends())
 
 
 def many_kinds(fired: Sequence[Fired]) -> bool:
@@ -104,10 +107,11 @@ def files_below(directory: Path) -> dict[str, bytes]:
 
 async def test_a_quarter_of_a_minute_of_faults_violates_nothing(tmp_path: Path, secrets: None) -> None:
     """Three brokers, two spare controllers and three ZooKeeper servers are killed, frozen, cut off, slowed down and
-    expired under load and resizes; then every checker runs. A client of the control plane follows the run. All log in,
-    and no password or token is in what the run prints, publishes or leaves, but in the nodes' own properties.
+    expired under load and resizes; then every checker runs. Copiers and a Streams application process each record
+    exactly once. A client of the control plane follows the run. All log in, and no password or token is in what the run
+    prints, publishes or leaves, but in the properties of nodes and programs.
     """
-    plan = Plan(duration_s=15, enough=many_kinds, seed=903, patience_s=PATIENCE_S)
+    plan = Plan(duration_s=15, enough=many_kinds, seed=903, patience_s=PATIENCE_S, copiers=2, instances=2)
     endpoint = ControlEndpoint(Address("127.0.0.1", 0), "")
     events: list[EventRow] = []
     following = Thread(target=follow, args=(endpoint.url, events), daemon=True)
@@ -122,6 +126,8 @@ async def test_a_quarter_of_a_minute_of_faults_violates_nothing(tmp_path: Path, 
     assert not verdict.anomalies, table
     assert many_kinds(verdict.fired), table
     assert sum(send.outcome == "ok" for send in verdict.record.history.sends) > 100, table
+    processed = [len(one.output.rows) for one in verdict.sides if isinstance(one, CopiedTopic | NumberedTopic)]
+    assert len(processed) == 2 and min(processed) > 100, table
     files = files_below(tmp_path)
     assert len(said) > 10 and any(name.endswith(".log") and b"node" in content for name, content in files.items())
     outputs = {
@@ -131,7 +137,8 @@ async def test_a_quarter_of_a_minute_of_faults_violates_nothing(tmp_path: Path, 
         **files,
     }
     properties = {name for name in files if name.endswith(".properties") and "/" not in name}
-    assert len(properties) == 5 and leaking(outputs) == properties
+    properties.add("streams/client.properties")
+    assert len(properties) == 6 and leaking(outputs) == properties
     assert {(tmp_path / name).stat().st_mode & 0o777 for name in properties} == {0o600}
 
 

@@ -41,9 +41,9 @@ async def test_writer_that_cannot_stop_is_a_failure_of_the_run_and_does_not_end_
     shared = SharedTopic("127.0.0.1:1", lambda _: random.Random(1), members=1, rate=1, access=SecurityArguments())
     writing = asyncio.create_task(stop(), name="shared")
     shared._tasks = [writing]
-    assert not shared.done()
+    assert not shared.all_processed()
     await asyncio.wait([writing])
-    assert shared.done() and shared.failures() == ["shared failed: TimeoutError()"]
+    assert shared.all_processed() and await shared.failures() == ["shared failed: TimeoutError()"]
 
 
 async def test_every_record_is_acknowledged_while_members_join_and_leave() -> None:
@@ -61,11 +61,11 @@ async def test_every_record_is_acknowledged_while_members_join_and_leave() -> No
                 await until(lambda before=before: len(shared.history.shares.handed) >= before + 10)  # type: ignore[misc]
                 shared.crash(rng)
             shared.end_of_faults()
-            await until(shared.done)
+            await until(shared.all_processed)
             assert not any(task.done() for task in running[1:])
         finally:
             await shared.stop()
-    assert not list(shared.judge())
+    assert not list(shared.judge([]))
     assert all(task.done() for task in running)
     assert len(shared.history.sends) > 20
     assert shared.summary().endswith("2 members crashed")
@@ -73,7 +73,7 @@ async def test_every_record_is_acknowledged_while_members_join_and_leave() -> No
     assert send.place is not None and send.place[0] == SHARED
     shared.history.shares.handed.append(Handed(1, 1, 0.0, "s0.1", 1, send.place, send.offset, DELIVERY_LIMIT + 1))
     shared.history.shares.judged.clear()
-    assert {line[:3] for line in shared.judge()} == {"A41", "A43"}
+    assert {line[:3] for line in shared.judge([])} == {"A41", "A43"}
 
 
 async def test_member_that_accepts_everything_reads_without_pauses() -> None:
@@ -104,16 +104,16 @@ async def test_run_goes_on_while_an_acknowledgement_may_be_refused() -> None:
     await shared._tasks[0]
     place = (SHARED, 0)
     shared.history.sends.append(Send(1, "p", "k", 1, "v", "ok", place, 0))
-    assert not shared.done()
+    assert not shared.all_processed()
     row = Judged(2, "s0.0", 1, place, 0, "accept")
     shared.history.shares.judged.append(row)
-    assert not shared.done()
+    assert not shared.all_processed()
     row.acked_order, row.outcome = 3, "fail"
-    assert not shared.done()
+    assert not shared.all_processed()
     shared.history.shares.judged.append(Judged(4, "s0.0", 1, place, 0, "accept", "ok", 5))
-    assert shared.done()
+    assert shared.all_processed()
     shared.history.shares.judged.append(Judged(6, "s0.9", 1, place, 0, "release"))
-    assert shared.done(), "a member that has crashed learns nothing"
+    assert shared.all_processed(), "a member that has crashed learns nothing"
 
 
 def test_brokers_without_share_groups_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
