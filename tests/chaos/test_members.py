@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
-import random
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +19,6 @@ from anabranch.chaos.faults import Fired
 from anabranch.chaos.history import Send
 from anabranch.chaos.members import InvalidDelivery, MemberGroup
 from anabranch.chaos.plan import Plan
-from anabranch.chaos.restarted_processes import ProcessesFailed, state_of
 from anabranch.chaos.run import FIRST_COUNT, chaos
 from anabranch.chaos.verdict import report
 
@@ -108,51 +104,6 @@ def test_partial_line_is_read_when_complete(tmp_path: Path) -> None:
 def test_malformed_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
     with pytest.raises(InvalidDelivery, match=r"g\.jsonl:2 is not a delivery"):
         group(tmp_path, row(0, 0, 0), line).look()
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        (python("-c", "raise SystemExit('no such option')"), "ends each time before any work: no such option"),
-        ("no-such-program", "no-such-program cannot be run"),
-    ],
-    ids=["it ends", "no such program"],
-)
-async def test_failing_command_ends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, told: str
-) -> None:
-    monkeypatch.setattr("anabranch.chaos.restarted_processes.AGAIN_S", 0.0)
-    one = MemberGroup("g", command, "127.0.0.1:1", tmp_path)
-    tasks = one.tasks()
-    with pytest.raises(ProcessesFailed, match=told):
-        await tasks[0]
-    await one.stop(tasks)
-
-
-@pytest.mark.processes
-async def test_frozen_member_is_continued_and_killed_at_end_of_run(tmp_path: Path) -> None:
-    async def until(stopped: bool) -> None:
-        while (state_of(process.pid) == "T") != stopped:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-    one = MemberGroup("g", python("-c", "import signal; signal.pause()"), "", tmp_path)
-    tasks = one.tasks()
-    async with asyncio.timeout(PATIENCE_S):
-        while len(one.processes._running) < len(tasks):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        process = one.processes._running[random.Random(0).choice(list(one.processes._running))]
-        freezing = asyncio.create_task(one.processes.freeze(random.Random(0), 0.5))
-        await until(stopped=True)
-        assert (await freezing or "").endswith(f"(pid {process.pid}) for 0.5 s")
-        await until(stopped=False)
-        freezing = asyncio.create_task(one.processes.freeze(random.Random(0), PATIENCE_S))
-        await until(stopped=True)
-        await one.stop(tasks)
-    assert process.returncode == -signal.SIGTERM, "it was told to end, and woken so that it hears it"
-    freezing.cancel()
-    assert await one.processes.freeze(random.Random(0), 0) is None
-    assert one.processes.kill(random.Random(0)) is None
 
 
 def enough(fired: Sequence[Fired]) -> bool:
