@@ -102,7 +102,7 @@ class Services:
     """The delegation tokens; None if disabled."""
     broker: BrokerServices | None = None
     """None on a node that is only a controller candidate."""
-    log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("anabranch.broker"))
 
     @property
     def settings(self) -> BrokerSettings:

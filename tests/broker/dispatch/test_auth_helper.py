@@ -24,7 +24,7 @@ class Node:
         self.profile = profile_for("3.9")
         self.authorizer = authorizer
         self.settings = BrokerSettings()
-        self.log = logging.getLogger("broker")
+        self.log = logging.getLogger("anabranch.broker")
 
 
 def asked_by(principal: str, authorizer: Authorizer | None) -> RequestContext:
