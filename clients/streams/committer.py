@@ -213,10 +213,9 @@ class Committer:
 
     async def drop(self, *, fenced: bool = False) -> None:
         """Drop the output since the last commit. A fenced producer is replaced."""
-        assert self._producer is not None, "the committer is not started"
         was_open, self._open = self._open, False
         self._forget_sent()
-        if not self.exactly_once or not (was_open or fenced):
+        if self._producer is None or not self.exactly_once or not (was_open or fenced):
             return
         try:
             if not fenced:
@@ -225,6 +224,13 @@ class Committer:
         except KafkaError as error:
             log.warning("the transaction cannot be aborted: %s", error)
         log.warning("restarting the producer: another one with its transactional id has fenced it")
+        await self.replace_producer()
+
+    async def replace_producer(self) -> None:
+        """Drop the output since the last commit, and start another producer, which ends a transaction whose outcome is
+        unknown. May be repeated if it fails.
+        """
+        self._open = False
         await self.stop()
         await self.start()
 

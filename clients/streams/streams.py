@@ -30,6 +30,7 @@ from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.global_state_manager import GlobalStateManager
 from anabranch.clients.streams.group_member import Leading, make_assignor
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
+from anabranch.clients.streams.outage import FAILURES, Outage
 from anabranch.clients.streams.queries import KeyMetadata, Query, QueryResult
 from anabranch.clients.streams.query_executor import QueryExecutor
 from anabranch.clients.streams.restorer import Restorer
@@ -42,7 +43,6 @@ from anabranch.clients.streams.task_manager import TaskManager
 from anabranch.clients.streams.task_state import Progress
 from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology import Topology
-from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.suggestion import suggest_arguments
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 TRANSACTION_BUFFER_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 1.0
 """How long to wait for records at a time: in between, a stopping instance notices it, and can still commit."""
+RETRY_S: Final = 0.5
+"""How long to wait after a request that has failed for longer than the clients repeat it."""
 STOP_TIMEOUT_S: Final = 10.0
 """How long a stop waits for the current processing."""
 
@@ -86,6 +88,7 @@ class Streams:
         self._work: asyncio.Task[None] | None = None
         self._queries: QueryExecutor | None = None
         self._stopping = False
+        self._outage = Outage()
         self._processed = 0
 
     # lifecycle
@@ -243,9 +246,9 @@ class Streams:
         try:
             if work.cancelled() or work.exception() is not None:
                 self._manager.give_up()
-                await self._committer.drop()
+                await self._committer.stop()
             await self._consumer.stop()
-        except (TasksMigrated, KafkaError) as error:
+        except (TasksMigrated, *FAILURES) as error:
             log.warning("the last commit failed: %s", error)
         finally:
             self._restoring.cancel()
@@ -388,8 +391,26 @@ class Streams:
                 if self._loop.time() >= machine.commit_schedule.due:
                     await manager.commit()
                     await asyncio.sleep(0)  # the restorer's turn: the next commit may begin at once
-            except TasksMigrated as error:
-                await manager.recover(error)
+            except (TasksMigrated, *FAILURES) as error:
+                await self._recover(error)
             for beside in (self._restoring, self._following):
                 if beside.done():
                     beside.result()
+
+    async def _recover(self, error: Exception) -> None:
+        """Return to the last commit. During an outage the outcome of the transaction may be unknown: a new producer
+        ends it, and then the committed offsets and the changelogs show the outcome.
+        """
+        while True:
+            outage = not isinstance(error, TasksMigrated)
+            if outage:
+                self._outage.endure(error, self._loop.time(), self._committer.commits)
+                log.warning("trying again: %s", error)
+                await asyncio.sleep(RETRY_S)
+            try:
+                if outage:
+                    await self._committer.replace_producer()
+                await self._manager.recover(error)
+                return
+            except FAILURES as failure:
+                error = failure

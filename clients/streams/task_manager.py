@@ -19,7 +19,6 @@ from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.context import ReadOnlyStore
 from anabranch.clients.streams.failures import Failures
 from anabranch.clients.streams.state_directory import StateDirectory
-from anabranch.clients.streams.streams_errors import TasksMigrated
 from anabranch.clients.streams.task_effects import Follow
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.task_runner import TaskRunner
@@ -133,7 +132,7 @@ class TaskManager(PartitionKeyRebalanceListener):
             self.runner.carry_out(machine.expect_arrivals(self.consumer))
         self.runner.carry_out(machine.catch_up_expected())
 
-    async def recover(self, error: TasksMigrated) -> None:
+    async def recover(self, error: Exception) -> None:
         """Undo everything since the last commit, and read the input again from there."""
         log.warning("resetting to the last commit: %s", error)
         self.runner.carry_out(self.machine.on_aborted(self.consumer))

@@ -27,6 +27,7 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_state import State
 from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology import Topology
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 FIRST, SECOND = b"1" * 16, b"2" * 16
@@ -44,6 +45,7 @@ class Cluster:
         self.ended: list[str] = []
         self.committed: dict[TopicPartition, int] = {}
         self.on_flush: Callable[[], None] = lambda: None
+        self.down = False
 
     def create_again(self, topic: str) -> None:
         self.present[topic] = self.known[topic] = SECOND
@@ -81,7 +83,12 @@ class Cluster:
         self.ended.append("committed")
 
     async def abort_transaction(self) -> None:
+        if self.down:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         self.ended.append("aborted")
+
+    async def stop(self) -> None:
+        pass
 
     async def send_offsets_to_transaction(self, offsets: Any, group: Any) -> None:
         pass
@@ -116,8 +123,10 @@ def task(tmp_path: Path) -> Iterator[Task]:
     one.close()
 
 
-async def commit_of(cluster: Cluster, task: Task, *, exactly_once: bool) -> None:
+async def committer_of(cluster: Cluster, *, exactly_once: bool) -> Committer:
     async def connect(_: str | None) -> Producer:
+        if cluster.down:
+            raise ConnectionError("no bootstrap server responded")
         return cast(Producer, cluster)
 
     committer = Committer(
@@ -129,6 +138,11 @@ async def commit_of(cluster: Cluster, task: Task, *, exactly_once: bool) -> None
         exactly_once=exactly_once,
     )
     await committer.start()
+    return committer
+
+
+async def commit_of(cluster: Cluster, task: Task, *, exactly_once: bool) -> None:
+    committer = await committer_of(cluster, exactly_once=exactly_once)
     await committer.commit(Commit([task], {INPUT: 7}, []))
 
 
@@ -177,3 +191,20 @@ async def test_producer_that_does_not_know_the_changelog_of_the_store_yet_writes
     assert sorted(cluster.sent) == [COUNTS, SUMS]
     assert cluster.ended == (["committed"] if exactly_once else [])
     assert not task.state_manager.unchecked
+
+
+async def test_producer_that_cannot_be_replaced_during_an_outage_is_replaced_after_it(task: Task) -> None:
+    """An instance that ends meanwhile has nothing to drop."""
+    cluster = Cluster()
+    committer = await committer_of(cluster, exactly_once=True)
+    await committer.send([])
+    cluster.down = True
+    with pytest.raises(ConnectionError):
+        await committer.drop()
+    await committer.drop()
+    with pytest.raises(ConnectionError):
+        await committer.replace_producer()
+    cluster.down = False
+    await committer.replace_producer()
+    await committer.commit(Commit([task], {INPUT: 7}, []))
+    assert cluster.ended == ["committed"]
