@@ -24,6 +24,10 @@ log = logging.getLogger(__name__)
 
 CREATE_TIMEOUT_S: Final = 30.0
 CREATE_RETRY_S: Final = 0.1
+WIDEN_TIMEOUT_S: Final = 5.0
+WIDEN_RETRY_S: Final = 0.5
+BROKERS_MISSING: Final = frozenset({ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.REASSIGNMENT_IN_PROGRESS})
+"""Why a topic that exists cannot be widened for now: a broker is down, or replicas move."""
 MISSING_TOPIC_S: Final = 10.0
 """How long a start waits for a topic that no instance creates."""
 
@@ -86,7 +90,10 @@ class InternalTopicManager:
         return found
 
     async def prepare(self, topic: str, partitions: int) -> bool:
-        """Create a topic, or widen a changelog, to at least this many partitions; return whether it is new."""
+        """Create a topic, or widen a changelog, to at least this many partitions; return whether it is new.
+
+        Raises `TimeoutError` while a changelog cannot be widened, because brokers are down.
+        """
         if self._widths.get(topic, 0) >= partitions:
             return False
         width = self._widths[topic] = await self._width(topic)
@@ -116,16 +123,27 @@ class InternalTopicManager:
             return None
 
     async def _widen(self, topic: str, partitions: int) -> None:
-        try:
-            await self._admin.create_partitions(topic, partitions)
-        except KafkaError as error:
-            if error.code is not ErrorCode.INVALID_PARTITIONS:
-                raise
-            log.debug("another member has added partitions to %s: %s", topic, error)
+        deadline = asyncio.get_running_loop().time() + WIDEN_TIMEOUT_S
+        while (obstacle := await self._try_to_widen(topic, partitions)) is not None:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise TimeoutError(f"{topic} cannot be widened now: {obstacle}")
+            await asyncio.sleep(WIDEN_RETRY_S)
         await self._admin.wait_until(
             lambda metadata: topic in metadata.topics and len(metadata.topics[topic].live) >= partitions, topic
         )
         log.info("%s has %d partitions now", topic, partitions)
+
+    async def _try_to_widen(self, topic: str, partitions: int) -> KafkaError | None:
+        """Widen a topic; return why it is not possible for now."""
+        try:
+            await self._admin.create_partitions(topic, partitions)
+        except KafkaError as error:
+            if error.code in BROKERS_MISSING:
+                return error
+            if error.code is not ErrorCode.INVALID_PARTITIONS:
+                raise
+            log.debug("another member has added partitions to %s: %s", topic, error)
+        return None
 
     async def _create(self, topic: str, partitions: int) -> None:
         new_topic = NewTopic(

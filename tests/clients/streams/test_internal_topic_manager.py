@@ -85,6 +85,22 @@ async def test_missing_partner_of_a_repartition_topic_is_as_wide_as_that_whateve
         assert len((await admin.describe_topic("app-two-repartition")).partitions) == 3
 
 
+async def test_changelog_is_widened_once_all_brokers_are_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then the callers meet an outage, which they endure, and no refusal for good."""
+    async with asyncio.timeout(100), Cluster(brokers=2, seed=1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        topics = InternalTopicManager(admin, "app", counts().build("app"), replication_factor=2)
+        await topics.prepare(CHANGELOG, 1)
+        await cluster.stop_broker(2)
+        monkeypatch.setattr(internal_topic_manager, "WIDEN_TIMEOUT_S", 0.3)
+        with pytest.raises(TimeoutError, match=f"{CHANGELOG} cannot be widened now: INVALID_REPLICATION_FACTOR"):
+            await topics.prepare(CHANGELOG, 3)
+        monkeypatch.undo()
+        widening = asyncio.ensure_future(topics.prepare(CHANGELOG, 3))
+        await cluster.start_broker(2)
+        await widening
+        assert len((await admin.describe_topic(CHANGELOG)).partitions) == 3
+
+
 async def test_ids_of_topics_that_exist_are_looked_up() -> None:
     async with (
         asyncio.timeout(100),
