@@ -19,6 +19,7 @@ from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.context import ReadOnlyStore
 from anabranch.clients.streams.failures import Failures
 from anabranch.clients.streams.state_directory import StateDirectory
+from anabranch.clients.streams.streams_errors import TasksMigrated
 from anabranch.clients.streams.task_effects import Follow
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.task_runner import TaskRunner
@@ -77,9 +78,15 @@ class TaskManager(PartitionKeyRebalanceListener):
         self.runner.carry_out(self.machine.give_back(partitions, lost=False))
 
     async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Stop processing these; nothing of them can be committed any more."""
+        """Stop processing these; nothing of them can be committed any more.
+
+        Raises `TasksMigrated` if others stay, whose output was dropped, too.
+        """
+        was_open = self.committer.open
         await self.committer.drop()
         self.runner.carry_out(self.machine.give_back(partitions, lost=True))
+        if was_open and self.consumer.assignment() - set(partitions):
+            raise TasksMigrated("the transaction had output of partitions that are lost")
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Adopt the assigned tasks. A commit that waited for the end of the rebalance may run."""

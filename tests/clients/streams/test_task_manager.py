@@ -1,4 +1,5 @@
-"""A task whose changelog was created again stops with the commit that found it out.
+"""A task whose changelog was created again stops with the commit that found it out. Tasks whose output was dropped with
+that of another one process again.
 
 Method: the real manager and machine, with a real store on disk; consumer and committer are played.
 """
@@ -9,11 +10,14 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.committer import Committer, Moves
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.state_directory import StateDirectory
+from anabranch.clients.streams.streams_errors import TasksMigrated
 from anabranch.clients.streams.task_effects import Commit
 from anabranch.clients.streams.task_manager import TaskManager
 from anabranch.clients.streams.task_state import State
@@ -44,11 +48,34 @@ class DoubtingCommitter:
         return []
 
 
+class DroppingCommitter:
+    """Has sent output of all tasks in one transaction."""
+
+    open = True
+
+    async def drop(self) -> None:
+        self.open = False
+
+
 class Reader:
     """Notes which changelogs are read."""
 
     def follow(self, start_offsets: dict[TopicPartition, int]) -> None:
         self.followed = start_offsets
+
+
+def manager_of(one: Instance, committer: object, reader: Reader) -> TaskManager:
+    return TaskManager(
+        StreamsConfig(application_id="app", bootstrap_servers="nowhere:1", state_dir=one.directory),
+        one.built,
+        one.machine,
+        cast(StateDirectory, None),
+        cast(ChangelogReader, reader),
+        asyncio.Event(),
+        make_consumer=lambda listener: cast(Consumer, one.view),
+        make_committer=lambda consumer: cast(Committer, committer),
+        global_stores={},
+    )
 
 
 async def test_task_whose_changelog_was_created_again_processes_nothing_after_the_commit(tmp_path: Path) -> None:
@@ -57,19 +84,23 @@ async def test_task_whose_changelog_was_created_again_processes_nothing_after_th
     one.runs(0)
     one[0].stores["counts"].put(b"k", b"1")
     reader = Reader()
-    manager = TaskManager(
-        StreamsConfig(application_id="app", bootstrap_servers="nowhere:1", state_dir=tmp_path),
-        one.built,
-        one.machine,
-        cast(StateDirectory, None),
-        cast(ChangelogReader, reader),
-        asyncio.Event(),
-        make_consumer=lambda listener: cast(Consumer, view),
-        make_committer=lambda consumer: cast(Committer, DoubtingCommitter()),
-        global_stores={},
-    )
+    manager = manager_of(one, DoubtingCommitter(), reader)
     await manager.commit()
     assert view.paused == {place(0)}
     assert one[0].state is State.CATCHING_UP
     assert counted(0) in reader.followed
+    one.close()
+
+
+async def test_task_that_stays_when_another_is_lost_processes_again_what_was_dropped_with_it(tmp_path: Path) -> None:
+    """A topic was created again: the transaction with the output of all tasks is aborted."""
+    one = Instance(tmp_path)
+    one.view = PausingView()
+    one.runs(0, 1)
+    one[0].stores["counts"].put(b"k", b"1")
+    manager = manager_of(one, DroppingCommitter(), Reader())
+    del one.view.positions[place(1)]
+    with pytest.raises(TasksMigrated):
+        await manager.on_partitions_lost([place(1)])
+    await manager.on_partitions_lost([place(1)])
     one.close()
