@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.clients.metadata import Topic
 from anabranch.clients.streams import joined
+from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import Lineage
@@ -30,7 +31,7 @@ class MissingSourceTopic(Exception):
     """A topic that the application reads does not exist."""
 
 
-class TaskAssignmentError(Exception):
+class TaskAssignmentError(StreamsError):
     """The topics or the members of the group do not allow any assignment."""
 
 

@@ -85,6 +85,20 @@ async def test_missing_partner_of_a_repartition_topic_is_as_wide_as_that_whateve
         assert len((await admin.describe_topic("app-two-repartition")).partitions) == 3
 
 
+async def test_joined_topics_of_different_widths_are_an_error_of_the_application() -> None:
+    """`anabranch streams` prints such errors in one line."""
+    topology = Topology()
+    topology.stream("in").repartition("parts").count("counts")
+    topology.stream("one").join(topology.table("two"), lambda left, right: left).to("out")
+    async with asyncio.timeout(100), Cluster(brokers=1, seed=1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        for name, count in {"in": 1, "one": 2, "two": 3}.items():
+            await admin.create_topics([NewTopic(name=name, partitions=count)])
+            await admin.wait_for_topic(name)
+        topics = InternalTopicManager(admin, "app", topology.build("app"), replication_factor=1)
+        with pytest.raises(StreamsError, match="their histories differ"):
+            await topics.prepare_repartition()
+
+
 async def test_changelog_is_widened_once_all_brokers_are_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then the callers meet an outage, which they endure, and no refusal for good."""
     async with asyncio.timeout(100), Cluster(brokers=2, seed=1) as cluster, Admin(cluster.bootstrap_servers) as admin:
