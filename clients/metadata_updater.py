@@ -166,14 +166,14 @@ class MetadataUpdater:
 
     async def _ask_for_metadata(self) -> ClusterMetadata:
         try:
-            response = await self._ask_any(self._metadata_request())
+            response = await self._ask_any(self.request())
         except (ConnectionError, TimeoutError):
             # All known nodes may be gone while the cluster continues elsewhere.
             error = await self._bootstrap()
             if error is not None:
                 raise ConnectionError(f"no node responded: {error}") from error
         else:
-            self._apply(response)
+            self.apply(response)
         return self.metadata
 
     async def _bootstrap(self) -> Exception | None:
@@ -185,7 +185,7 @@ class MetadataUpdater:
             try:
                 connection = await self._pool.open(address)
                 try:
-                    self._apply(await connection.call(self._metadata_request()))
+                    self.apply(await connection.call(self.request()))
                 finally:
                     await connection.close()
             except (ConnectionError, TimeoutError, KafkaError) as error:
@@ -196,11 +196,13 @@ class MetadataUpdater:
                 failure = ConnectionError(f"{format_host_port(*address)} has no metadata of brokers yet")
         return failure
 
-    def _metadata_request(self) -> MetadataRequest:
+    def request(self) -> MetadataRequest:
+        """Return a request for the metadata of all followed topics."""
         topics = [MetadataRequestTopic(name=topic) for topic in self._topics]
         return MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics, generation_aware=True)
 
-    def _apply(self, response: MetadataResponse) -> None:
+    def apply(self, response: MetadataResponse) -> None:
+        """Adopt what is newer in a response."""
         self.metadata = self.metadata.update(response, complete=False)
         self._pool.prune()
         for listener in list(self._listeners):

@@ -7,6 +7,7 @@ What the rest of `clients` relies on:
     network.metadata                        the current `ClusterMetadata`: never None, never modified
     network.follow("t")                     the topics that every refresh asks for
     await network.refresh()                 a fresh snapshot; callers at the same time share one request
+    await network.refresh_from(node_ids)    a snapshot of what several nodes know
     network.request_refresh()               the same without waiting
     network.on_metadata(listener)           called with each new snapshot; returns a function that ends it
     await network.wait_for(condition)       refreshes, with backoff, until condition(metadata) holds
@@ -36,7 +37,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from anabranch.clients.config import NetworkConfig
@@ -54,6 +55,7 @@ from anabranch.clients.connection_pool import (
 from anabranch.clients.coordinators import Coordinators
 from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
 from anabranch.clients.metadata_updater import MetadataUpdater, PartitionRemoved
+from anabranch.protocol.apis.metadata import MetadataResponse
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -123,6 +125,22 @@ class Network:
     async def refresh(self) -> ClusterMetadata:
         """Return a snapshot requested after this call began. Raises `ConnectionError` when no node answers."""
         return await self._updater.refresh()
+
+    async def refresh_from(self, node_ids: Iterable[int], *, timeout_ms: float) -> ClusterMetadata:
+        """Return the snapshot after the responses of those nodes that answer in time. The newest leaders count.
+
+        A single node may be cut off from the controller, and show a leader that was replaced.
+        """
+
+        async def ask(node_id: int) -> MetadataResponse:
+            async with asyncio.timeout(timeout_ms / 1000):  # for a connection, too
+                response: MetadataResponse = await self.call(node_id, self._updater.request())
+                return response
+
+        for answer in await asyncio.gather(*map(ask, node_ids), return_exceptions=True):
+            if isinstance(answer, MetadataResponse):
+                self._updater.apply(answer)
+        return self.metadata
 
     def request_refresh(self) -> None:
         """Refresh soon, without waiting; failures are retried with backoff until one succeeds."""

@@ -21,6 +21,7 @@ from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.protocol.topic_partition import TopicPartition
 
 MAX_WAIT_MS = 100
+REPLICA_WAIT_MS = 1000
 
 
 class ChangelogReader:
@@ -121,12 +122,16 @@ class ChangelogReader:
     async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ChangelogBounds]:
         """Look up the current bounds of these partitions, including open transactions, and the ids of their topics.
 
-        Leaves out those that have no leader (`obstacles`).
+        Leaves out those that have no leader (`obstacles`). All replicas are asked who leads: a leader that was replaced
+        and does not know it shows itself, and its end lies before records that its successor has.
         """
         if not partitions:
             return {}
         self._questions.follow(*{partition.topic for partition in partitions})
-        topics = (await self._questions.refresh()).topics
+        metadata = await self._questions.refresh()
+        known = [found for one in partitions if (found := metadata.partition(*one)) is not None]
+        replicas = {node for one in known for node in one.replicas} & metadata.nodes.keys()
+        topics = (await self._questions.refresh_from(sorted(replicas), timeout_ms=REPLICA_WAIT_MS)).topics
         ids = {one: topics[one.topic].topic_id for one in partitions if one.topic in topics}
         starts, ends = await asyncio.gather(self._offsets(self._begins, ids), self._offsets(self._ends, ids))
         return {one: ChangelogBounds(ids[one], starts[one], ends[one]) for one in starts.keys() & ends.keys()}
