@@ -240,8 +240,12 @@ class TaskMachine:
         return effects
 
     def last_committed(self, partition: TopicPartition, stored: int | None) -> int | None:
-        """Return where to read a partition again; `stored` is the group's offset. None if it was never read here."""
-        return self._offsets.last_committed(partition) if stored is None else stored
+        """Return where to read a partition again; `stored` is the group's offset. None if it was never read here.
+
+        A coordinator that was replaced and does not know it has an offset from before the last commits.
+        """
+        known = [one for one in (self._offsets.last_committed(partition), stored) if one is not None]
+        return max(known, default=None)
 
     def give_up(self) -> None:
         """Stop committing: uncommitted work is void."""

@@ -331,6 +331,17 @@ def test_failed_commit_resumes_from_last_committed_offset(one: Instance) -> None
     assert one.machine.may_commit(one.view, 2.0)
 
 
+def test_offset_of_a_coordinator_that_was_replaced_and_does_not_know_it_repeats_nothing(one: Instance) -> None:
+    """It has an earlier one than its successor, to which the transaction was committed."""
+    one.runs(0)
+    one.reads(0, 7)
+    one[0].stores["counts"].put(b"k", b"1")
+    one.complete(one.commit())
+    one.machine.on_aborted(one.view)
+    assert one.machine.last_committed(place(0), 3) == 7
+    assert one.machine.last_committed(place(0), 9) == 9, "the outcome of a later commit was unknown"
+
+
 def test_commit_waits_for_the_end_of_a_rebalance(one: Instance) -> None:
     one.view.rebalancing = True
     assert not one.machine.may_commit(one.view, 1.0)
