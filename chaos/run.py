@@ -223,6 +223,8 @@ class ChaosRun:
             while (left := end - self._now()) > 0 or not self.plan.enough(self.fired):
                 pause_s = self._rng.expovariate(1 / self.plan.pace_s)
                 await asyncio.sleep(min(left, pause_s) if left > 0 else pause_s)
+                for group in self._groups:
+                    group.look()  # all lines at once would hold the loop, and the links to ZooKeeper, for long
                 for _ in range(self._rng.choice((1, 1, 1, 2, 2, 3))):  # overlapping faults find most bugs
                     name = self._rng.choice(self.plan.faults)
                     under_way.add(asyncio.create_task(self._fault(name), name=name))

@@ -58,6 +58,24 @@ async def test_faults_continue_until_enough_events(tmp_path: Path, monkeypatch: 
     assert len(run.fired) >= 2
 
 
+async def test_deliveries_of_members_are_read_while_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour's lines take half a minute to read, during which the run would hold its links to ZooKeeper."""
+
+    async def nothing(scene: Scene) -> str | None:
+        return None
+
+    monkeypatch.setitem(FAULTS, "nothing", nothing)
+    plan = Plan(duration_s=0.01, pace_s=0.001, faults=("nothing",), members={"g": "true"})
+    run = ChaosRun(plan, ChaosCluster(tmp_path), say=log.info)
+    [group] = run._groups
+    group.file.parent.mkdir()
+    group.file.write_text(json.dumps({"key": "k", "sequence": 0, "partition": 0, "offset": 0}) + "\n")
+    await run._disturb()
+    assert len(group.deliveries) == 1
+
+
 async def test_commit_with_lost_response_counts(tmp_path: Path) -> None:
     """It is stored, and not repeated if no record follows."""
     run = ChaosRun(Plan(), ChaosCluster(tmp_path), say=log.info)
