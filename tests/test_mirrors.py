@@ -138,7 +138,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/streams/test_streams.py": (
         "parts of an application, visible only from outside",
-        "clients/streams/: changelog_reader handover_writer task_inputs task_runner",
+        "clients/streams/: handover_writer task_inputs task_runner",
     ),
     "protocol/test_codec.py": (
         "the parts of the compiler, whose output is compared with Kafka's bytes",

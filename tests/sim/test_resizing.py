@@ -42,6 +42,7 @@ def test_schedules_of_resizes_have_no_violation(results: list[Result]) -> None:
     assert all(fired[f"judged: {one.name}"] >= SCHEDULES for one in INVARIANTS)
 
 
+@pytest.mark.costly
 def test_seed_repeats_its_resizes_exactly_in_any_process_and_order(results: list[Result]) -> None:
     here = {result.seed: result.fingerprint for result in results[:AGAIN]}
     assert fingerprints_elsewhere(reversed(here), SCENARIO) == here

@@ -34,6 +34,7 @@ def test_schedules_have_no_violation() -> None:
     assert fired["client killed"] and fired["process killed"]
 
 
+@pytest.mark.costly
 def test_story_of_a_seed_does_not_depend_on_string_hashes() -> None:
     """A consumer of global tables has every partition of their topics, in a set."""
     stories = {

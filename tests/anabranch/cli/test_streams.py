@@ -38,7 +38,9 @@ def test_invalid_topologies_are_refused(tmp_path: Path) -> None:
     assert "is not a topology" in invoke("examples/flights.py:other")
 
 
+@pytest.mark.costly
 def test_cluster_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
+    """After half a minute."""
     words = ["--bootstrap-server", "127.0.0.1:1", "--application-id", "a", "--state-dir", str(tmp_path)]
     result = CliRunner().invoke(command, ["examples/counts.py:topology", *words])
     assert result.exit_code == 1 and result.output.endswith("is a cluster running at 127.0.0.1:1?\n")
