@@ -75,7 +75,7 @@ async def test_member_with_newer_metadata_requests_rebalance() -> None:
             leader = next(one for one in members if one.consumer._session.membership.is_leader)  # type: ignore[union-attr]
             follower = next(one for one in members if one is not leader)
             updater = leader.consumer._network._updater
-            apply, updater._apply = updater._apply, lambda response: None  # type: ignore[method-assign]
+            apply, updater.apply = updater.apply, lambda response: None  # type: ignore[method-assign]
             await resize(admin, 2)
             rounds = follower.consumer._session.membership.generation  # type: ignore[union-attr]
             follower.consumer._network.request_refresh()
@@ -83,7 +83,7 @@ async def test_member_with_newer_metadata_requests_rebalance() -> None:
                 lambda: follower.consumer._session.membership.generation > rounds  # type: ignore[union-attr]
             )
             assert leader.owned | follower.owned <= {0}
-            updater._apply = apply  # type: ignore[method-assign]
+            updater.apply = apply  # type: ignore[method-assign]
             await history.until(lambda: leader.owned | follower.owned == {0, 1})
             await send(producer, admin, 20)
             await history.until(lambda: len(history.distinct) == 20)

@@ -122,7 +122,7 @@ async def test_r19_member_waits_for_metadata_of_its_leader(rule: bool, monkeypat
                 await history.until(lambda: history.committed(0) == 10)
                 lagging = next(one for one in members if not one.owned)
                 updater = lagging.consumer._network._updater
-                apply, updater._apply = updater._apply, lambda response: None  # type: ignore[method-assign]
+                apply, updater.apply = updater.apply, lambda response: None  # type: ignore[method-assign]
                 generation = lagging.consumer._session.membership.generation  # type: ignore[union-attr]
                 await resize(admin, 2)
                 await send(producer, admin, 40)
@@ -132,7 +132,7 @@ async def test_r19_member_waits_for_metadata_of_its_leader(rule: bool, monkeypat
                     assert lagging.owned == set(), "not before it knows what it was given"
                 else:
                     await history.until(lambda: lagging.owned == {1})
-                updater._apply = apply  # type: ignore[method-assign]
+                updater.apply = apply  # type: ignore[method-assign]
                 await history.until(lambda: len(history.distinct) == 40)
                 history.judge((await admin.describe_topic(TOPIC)).lineage, 40)  # type: ignore[arg-type]
 

@@ -107,5 +107,5 @@ def test_rotation_of_three_tasks_is_found_where_no_two_can_swap() -> None:
 
 
 def test_unknown_rack_aware_strategy_is_refused() -> None:
-    with pytest.raises(ValueError, match="'balance' is not one of"):
+    with pytest.raises(ValueError, match=r"rack_aware_assignment_strategy is one of .*, not 'balance'"):
         AssignorConfig(rack_aware_assignment_strategy="balance")
