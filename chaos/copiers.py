@@ -17,7 +17,8 @@ from typing import Final
 from anabranch import AbortableError, Admin, Consumer, FatalError, Producer
 from anabranch.chaos.clients import CLIENT_FAILURES, MEMBER, STOP_TIMEOUT_S, TOPIC, ended
 from anabranch.chaos.history import Place, Send
-from anabranch.chaos.side_topic import OutputTopic, has_committed, judge_outputs
+from anabranch.chaos.output_topic import OutputTopic, judge_outputs
+from anabranch.chaos.side_topic import has_committed
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.security import SecurityArguments
 from anabranch.protocol.topic_partition import TopicPartition

@@ -17,8 +17,9 @@ from anabranch import Admin
 from anabranch.chaos import archive, numbering_application
 from anabranch.chaos.history import Place, Send
 from anabranch.chaos.numbering_application import NUMBERED, SEPARATOR
+from anabranch.chaos.output_topic import OutputTopic, judge_outputs
 from anabranch.chaos.restarted_processes import RestartedProcesses
-from anabranch.chaos.side_topic import OutputTopic, has_committed, judge_outputs
+from anabranch.chaos.side_topic import has_committed
 from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.node_process import COMMAND_MODULE
 

@@ -154,7 +154,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "chaos/test_run.py": (
         "parts of a run, which need processes",
-        "chaos/: archive client_faults clients cluster audit_companion fault_table history judgement scene",
+        "chaos/: archive client_faults clients cluster audit_companion fault_table history judgement scene side_topic",
     ),
     "spark_jobs/test_work.py": (
         "they need Spark, and the tests of `tests/spark_jobs` share one session",

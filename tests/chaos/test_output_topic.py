@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anabranch import Admin, Producer
 from anabranch.chaos.history import Send
-from anabranch.chaos.side_topic import OutputTopic, judge_outputs
+from anabranch.chaos.output_topic import OutputTopic, judge_outputs
 from anabranch.clients.security import SecurityArguments
 from anabranch.cluster.in_process import Cluster
 
