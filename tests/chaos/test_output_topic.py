@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from anabranch import Admin, Producer
 from anabranch.chaos.history import Send
 from anabranch.chaos.output_topic import OutputTopic, judge_outputs
@@ -42,13 +44,15 @@ async def test_committed_output_is_read_and_aborted_output_is_not() -> None:
         async with Producer(cluster.bootstrap_servers, transactional_id="copier") as producer:
             for value, commits in ((b"k/0", True), (b"k/1", False), (b"k/1", True)):
                 await producer.begin_transaction()
-                await producer.send("copies", value, b"k")
+                await producer.send_and_wait("copies", value, b"k")
                 await (producer.commit_transaction() if commits else producer.abort_transaction())
         assert await topic.read() == []
     assert topic.rows == [("k", "k/0"), ("k", "k/1")]
 
 
+@pytest.mark.costly
 async def test_topic_that_cannot_be_read_is_a_failure_of_the_run() -> None:
+    """After half a minute."""
     topic = OutputTopic("copies", "127.0.0.1:1", access=SecurityArguments())
     [told] = await topic.read()
     assert told.startswith("copies cannot be read: no bootstrap server responded")

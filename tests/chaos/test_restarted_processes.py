@@ -54,7 +54,7 @@ async def test_processes_that_have_worked_are_restarted_without_a_limit(
     one = processes(tmp_path, ("true",), has_worked=True)
     tasks = one.tasks()
     async with asyncio.timeout(PATIENCE_S):
-        while one.ended < 5:  # noqa: ASYNC110
+        while one.ended < 5 and not any(task.done() for task in tasks):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not any(task.done() for task in tasks)
     await one.stop(tasks)
