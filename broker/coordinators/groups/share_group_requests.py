@@ -202,7 +202,7 @@ class ShareGroupRequests:
         names = {**group.names, topic_id: topic}
         moved = {topic_id: frozenset(starts)}
         epoch = group.epoch + 1
-        decision.write_states(unite(group.initializing, moved), without(group.initialized, moved), names)
+        decision.write_states(unite(group.initializing, moved), group.initialized, names)
         decision.write_epoch(epoch, group.metadata_hash)
         refused: dict[int, KafkaError] = {}
         with _in_flight(group, moved):
@@ -215,9 +215,10 @@ class ShareGroupRequests:
                     refused[index] = error
 
             await asyncio.gather(*(initialize(*one) for one in starts.items()))
-            done = of_topics([(topic_id, frozenset(starts) - refused.keys())])
-            initialized = share_heartbeat.on_initialized(group, done, self._topics.of(group_id))
-            await self._take_if_alive(slot, group, initialized)
+        # A partition that was refused keeps the state that it had, if any.
+        there = frozenset(starts) - refused.keys() | frozenset(starts) & group.initialized.get(topic_id, frozenset())
+        initialized = share_heartbeat.on_initialized(group, of_topics([(topic_id, there)]), self._topics.of(group_id))
+        await self._take_if_alive(slot, group, initialized)
         return refused
 
     async def forget(self, group_id: str, topic_id: bytes) -> bool:
@@ -270,8 +271,7 @@ def _in_flight(group: ShareGroup, partitions: Assignment) -> Iterator[None]:
         yield
     finally:
         group.in_flight = without(group.in_flight, added)
-        if without(partitions, group.initialized):
-            group.metadata_seen = None
+        group.metadata_seen = None
 
 
 def _check_alive(group: ShareGroup) -> None:

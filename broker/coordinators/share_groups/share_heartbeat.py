@@ -180,22 +180,37 @@ def _epoch(decision: ShareDecision, members: Mapping[str, ShareMember], *, chang
     topic_names = {name for member in members.values() for name in member.topic_names}
     hashed = decision.hash_of(topic_names)
     decision.then.append(lambda: setattr(group, "metadata_seen", image))
-    _initialize(decision, topic_names)
-    if not changed and hashed == group.metadata_hash:
+    interrupted = moves_interrupted(group)
+    _initialize(decision, topic_names, interrupted)
+    if not changed and not interrupted and hashed == group.metadata_hash:
         return group.epoch
     decision.write_epoch(group.epoch + 1, hashed)
     return group.epoch + 1
 
 
-def _initialize(decision: ShareDecision, topic_names: Iterable[str]) -> None:
+def moves_interrupted(group: ShareGroup) -> Assignment:
+    """Return the partitions whose start was to be moved, by a request that has ended without an outcome in the journal.
+
+    They keep the state that they have. A group epoch may have begun without them, so another one has to assign them.
+    """
+    return without(_moved(group), group.in_flight)
+
+
+def _moved(group: ShareGroup) -> Assignment:
+    """Return the partitions with a state whose start is to be moved."""
+    return of_topics((one, ones & group.initialized.get(one, frozenset())) for one, ones in group.initializing.items())
+
+
+def _initialize(decision: ShareDecision, topic_names: Iterable[str], interrupted: Assignment) -> None:
     """Schedule the initialization of these topics' partitions without a state; pending ones are retried."""
     group = decision.group
     topics = existing(topic_names, decision.topics.find)
     there = of_topics((topic.topic_id, topic.partitions) for topic in topics.values())
     missing = without(there, group.initialized)
-    if without(missing, group.initializing):
+    if interrupted or without(missing, group.initializing):
         names = {**group.names, **{topic.topic_id: topic.name for topic in topics.values()}}
-        decision.write_states(unite(missing, group.initializing), group.initialized, names)
+        initializing = unite(missing, without(group.initializing, interrupted))
+        decision.write_states(initializing, group.initialized, names)
     decision.initialize = missing
 
 
@@ -218,14 +233,18 @@ def _target(decision: ShareDecision, members: Mapping[str, ShareMember], epoch: 
 
 
 def targets_of(group: ShareGroup, members: Mapping[str, ShareMember], topics: TopicsView) -> dict[str, Assignment]:
-    """Compute each member's target from existing partitions with an initialized state."""
+    """Compute each member's target from existing partitions with an initialized state.
+
+    Those whose start is being moved wait for it: a leader that has read the former state may never learn of the move.
+    """
+    initialized = without(group.initialized, without(_moved(group), moves_interrupted(group)))
     targets: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in members}
     for name in sorted({name for member in members.values() for name in member.topic_names}):
         topic = topics.find(name)
         if topic is None:
             continue
         subscribers = sorted(one.member_id for one in members.values() if name in one.topic_names)
-        ready = group.initialized.get(topic.topic_id, frozenset())
+        ready = initialized.get(topic.topic_id, frozenset())
         partitions = [one for one in topic.partitions if one in ready]
         before = {one: group.targets.get(one, NOTHING).get(topic.topic_id, frozenset()) for one in subscribers}
         for member, ones in assign(subscribers, partitions, before).items():

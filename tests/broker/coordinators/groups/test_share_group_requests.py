@@ -33,6 +33,7 @@ from anabranch.protocol.apis.offset_delete import (
 )
 from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.coordinators.share_partitions.sharing import (
     ACCEPT,
     RELEASE,
@@ -436,3 +437,51 @@ async def test_offsets_are_described_although_share_coordinators_do_not_answer()
         began_s = loop.time()
         assert [row.error_code for row in (await ask(admin, move)).responses[0].partitions] == codes
         assert loop.time() - began_s < 7
+
+
+async def test_group_whose_offsets_could_not_be_altered_reads_on_where_it_was() -> None:
+    """Its state was initialized anew by the next member, so it skipped what it had not processed."""
+    async with sharing() as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
+        await a.join()
+        await a.fetch()
+        await send(cluster, 3)
+        await a.fetch()
+        assert await a.acknowledge(0, 0, ACCEPT) == (0, 0)
+        await a.fetch(session_epoch=-1)
+        await a.beat(-1)
+        broken = cluster.faults.add(
+            Rule(api=("InitializeShareGroupState",), between_brokers=True, error="UNKNOWN_SERVER_ERROR")
+        )
+        altered = await ask(admin, moving(2))
+        assert altered.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        broken.remove()
+        assert await offsets(admin) == [(0, 1, 2)]
+        await b.join()
+        assert [one[:2] for one in (await b.fetch()).acquired] == [(1, 2)]
+
+
+async def test_group_whose_coordinator_moves_while_offsets_are_altered_reads_on_where_it_was() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
+        services = cluster.nodes[1].services
+        await a.join()
+        await a.fetch()
+        await send(cluster, 3)
+        await a.fetch()
+        assert await a.acknowledge(0, 0, ACCEPT) == (0, 0)
+        await a.fetch(session_epoch=-1)
+        await a.beat(-1)
+        broken = cluster.faults.add(
+            Rule(api=("InitializeShareGroupState",), between_brokers=True, error="COORDINATOR_NOT_AVAILABLE")
+        )
+        altered = asyncio.create_task(ask(admin, moving(2)))
+        await broken.wait_hit()
+        joined = await b.beat()
+        assert joined.assignment.topic_partitions == [], "it waits for the new start"
+        services.groups.step_down()
+        for partition in services.replicas.partitions():
+            if partition.topic == CONSUMER_OFFSETS_TOPIC:
+                services.groups.on_leader(partition.topic, partition.index, partition.leader_epoch)
+        async with asyncio.timeout(20):
+            await b.join()
+        assert [one[:2] for one in (await b.fetch()).acquired] == [(1, 2)]
+        altered.cancel()
