@@ -7,9 +7,11 @@ by regular expression.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from anabranch.broker.coordinators.consumer_groups.subscribed_topics import Topic
+from anabranch.protocol import linear_hashing
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, MetadataCache, TopicImage
@@ -21,6 +23,13 @@ Assignable = Callable[[str, "TopicImage"], tuple[int, ...]]
 def every_partition(_group_id: str, topic: TopicImage) -> tuple[int, ...]:
     """Return all partitions of a topic."""
     return tuple(sorted(topic.partitions))
+
+
+def added_partitions(topic: TopicImage) -> Mapping[int, int]:
+    """Return the partitions that resizes have added, each with the one that it split off from."""
+    counts = [count for _, count in topic.history]
+    added = (index for before, after in pairwise(counts) for index in range(before, after))
+    return {index: linear_hashing.parent(index, topic.base) for index in added if index in topic.partitions}
 
 
 class MetadataTopics:

@@ -38,7 +38,11 @@ from anabranch.broker.coordinators.classic_groups.group_events import (
 from anabranch.broker.coordinators.classic_groups.group_machine import apply, restore
 from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
-from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
+from anabranch.broker.coordinators.consumer_groups.metadata_topics import (
+    MetadataTopics,
+    added_partitions,
+    every_partition,
+)
 from anabranch.broker.coordinators.gates.key_epoch_ends import KeyEpochEnds
 from anabranch.broker.coordinators.gates.stock_members import stock_members_reading
 from anabranch.broker.coordinators.groups.classic_group_requests import ClassicGroupRequests
@@ -130,7 +134,8 @@ class GroupCoordinator:
         assignable = MetadataTopics(metadata, self._assignable_to, self.gates.parents)
         self.consumers = ConsumerGroupRequests(self, assignable, self.gates)
         self.classic = ClassicGroupRequests(self, self.consumers, self.gates)
-        self.sharers = ShareGroupRequests(self, MetadataTopics(metadata), shares)
+        to_share = MetadataTopics(metadata, every_partition, added_partitions)
+        self.sharers = ShareGroupRequests(self, to_share, shares)
         self.streamers = StreamsGroupRequests(self, MetadataTopics(metadata))
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)

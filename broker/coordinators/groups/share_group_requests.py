@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment, each
@@ -22,7 +22,7 @@ from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
 from anabranch.broker.coordinators.share_groups import share_heartbeat
 from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, of_topics, unite, without
 from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
-from anabranch.broker.coordinators.share_partitions.share_state import FRESH, ShareKey, ShareState
+from anabranch.broker.coordinators.share_partitions.share_state import FRESH, LOG_START, ShareKey, ShareState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 ASSIGN_AFTER_S: Final = 1.0
 """How long initialized partitions wait for others, to be assigned together."""
+Starts = Mapping[tuple[bytes, int], int]
+"""Topic id and partition -> the group's start offset."""
 
 
 class ShareGroupRequests:
@@ -85,26 +87,30 @@ class ShareGroupRequests:
         """Initialize partitions in the background, except those that are initialized or in flight by now."""
         group = decision.group
         if partitions := without(decision.initialize, unite(group.initialized, group.in_flight)):
-            self._runtime.background.spawn(self._initialize(slot, group, partitions, group.epoch))
+            starts = {
+                (topic_id, index): LOG_START if index in decision.younger.get(topic_id, ()) else FRESH
+                for topic_id, index in each(partitions)
+            }
+            self._runtime.background.spawn(self._initialize(slot, group, partitions, starts, group.epoch))
 
-    async def _initialize(self, slot: GroupEntry, group: ShareGroup, partitions: Assignment, epoch: int) -> None:
-        with _in_flight(group, partitions):
-            await self._initialize_and_assign(slot, group, partitions, epoch)
-
-    async def _initialize_and_assign(
-        self, slot: GroupEntry, group: ShareGroup, partitions: Assignment, epoch: int
+    async def _initialize(
+        self, slot: GroupEntry, group: ShareGroup, partitions: Assignment, starts: Starts, epoch: int
     ) -> None:
+        with _in_flight(group, partitions):
+            await self._initialize_and_assign(slot, group, starts, epoch)
+
+    async def _initialize_and_assign(self, slot: GroupEntry, group: ShareGroup, starts: Starts, epoch: int) -> None:
         """Initialize the states of partitions, and assign those that succeed, without long waits for the others."""
 
-        async def initialize(topic_id: bytes, index: int) -> Assignment:
+        async def initialize(topic_id: bytes, index: int, start: int) -> Assignment:
             try:
-                await self._shares().persister.initialize(ShareKey(group.group_id, topic_id, index), epoch, FRESH)
+                await self._shares().persister.initialize(ShareKey(group.group_id, topic_id, index), epoch, start)
             except KafkaError as error:
                 log.warning("%s: a share partition is not initialized yet: %s", group.group_id, error)
                 return {}
             return {topic_id: frozenset({index})}
 
-        pending = [asyncio.create_task(initialize(*one)) for one in each(partitions)]
+        pending = [asyncio.create_task(initialize(*one, start)) for one, start in starts.items()]
         try:
             while pending:
                 finished, _ = await asyncio.wait(pending, timeout=ASSIGN_AFTER_S)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from anabranch.broker.coordinators.consumer_groups import assignment
 from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
 from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
-from anabranch.broker.coordinators.consumer_groups.subscribed_topics import existing, metadata_hash
+from anabranch.broker.coordinators.consumer_groups.subscribed_topics import Topic, existing, metadata_hash
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.consumer_groups.topics_view import NO_TOPICS, TopicsView
 from anabranch.broker.coordinators.share_groups.share_group import (
@@ -52,6 +52,8 @@ class ShareDecision:
     then: list[Callable[[], None]] = field(default_factory=list)
     answer: Any = None
     initialize: Assignment = field(default_factory=dict)
+    younger: Assignment = field(default_factory=dict)
+    """Those of them that are younger than the group: it reads them from their start (R20)."""
 
     def write(self, key: Any, content: Any) -> None:
         """Append a record; None as content deletes the key."""
@@ -212,6 +214,20 @@ def _initialize(decision: ShareDecision, topic_names: Iterable[str], interrupted
         initializing = unite(missing, without(group.initializing, interrupted))
         decision.write_states(initializing, group.initialized, names)
     decision.initialize = missing
+    decision.younger = of_topics(
+        (topic.topic_id, [one for one in missing.get(topic.topic_id, ()) if _is_younger(group, topic, one)])
+        for topic in topics.values()
+    )
+
+
+def _is_younger(group: ShareGroup, topic: Topic, index: int) -> bool:
+    """Return whether a resize has split the partition off from one in which the group has a state."""
+    known = group.initialized.get(topic.topic_id, ())
+    while (parent := topic.parents.get(index)) is not None:
+        if parent in known:
+            return True
+        index = parent
+    return False
 
 
 def _target(decision: ShareDecision, members: Mapping[str, ShareMember], epoch: int, member_id: str) -> Assignment:

@@ -23,6 +23,8 @@ from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, messa
 UNCHANGED: Final = -1
 FRESH: Final = -1
 """The group's settings determine the start offset."""
+LOG_START: Final = 0
+"""The group starts with the partition's first record."""
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
 

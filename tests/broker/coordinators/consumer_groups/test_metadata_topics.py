@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
+import dataclasses
+
+from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics, added_partitions
 from anabranch.broker.coordinators.consumer_groups.subscribed_topics import Topic
 from anabranch.broker.metadata.metadata_cache import ClusterImage, MetadataCache, PartitionImage, TopicImage
 
@@ -48,3 +50,9 @@ def test_only_new_topics_advance_newest_topic() -> None:
     assert topics.of("g").newest_topic == first + 1
     cache.image = image(topic("u", 1))
     assert topics.of("g").newest_topic == first + 1
+
+
+def test_added_partitions_are_those_of_resizes_that_exist_now() -> None:
+    assert added_partitions(topic("t", 3)) == {}
+    grown = dataclasses.replace(topic("t", 4), base=1, history=((0, 2), (1, 6), (2, 1), (3, 4)))
+    assert added_partitions(grown) == {1: 0, 2: 0, 3: 1}

@@ -485,3 +485,29 @@ async def test_group_whose_coordinator_moves_while_offsets_are_altered_reads_on_
             await b.join()
         assert [one[:2] for one in (await b.fetch()).acquired] == [(1, 2)]
         altered.cancel()
+
+
+async def test_partition_that_a_resize_adds_is_shared_from_its_start() -> None:
+    """By `share.auto.offset.reset` the group would skip what is written before its members know the partition."""
+    async with (
+        sharing() as cluster,
+        members(cluster, "a", "x") as (a, x),
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers) as producer,
+    ):
+        (node,) = cluster.nodes.values()
+        await a.join()
+        await a.fetch()
+        await admin.create_partitions(TOPIC, 4)
+        await until(lambda: node.services.metadata.partition(TOPIC, 3) is not None)
+        for index in range(4):
+            await producer.send_and_wait(TOPIC, b"%d" % index, partition=index)
+        await a.join(4)
+        acquired: list[tuple[int, int, int]] = []
+        async with asyncio.timeout(20):
+            while len(acquired) < 4:
+                acquired += (await a.fetch(wait_ms=500)).acquired
+        assert acquired == [(0, 0, 1)] * 4
+        x.group = "new"
+        await x.join(4)
+        assert (await x.fetch()).acquired == [], "another group begins by its own setting"
