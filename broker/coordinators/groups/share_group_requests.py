@@ -101,12 +101,19 @@ class ShareGroupRequests:
 
     async def _initialize_and_assign(self, slot: GroupEntry, group: ShareGroup, starts: Starts, epoch: int) -> None:
         """Initialize the states of partitions, and assign those that succeed, without long waits for the others."""
+        persister = self._shares().persister
+        left_behind = 0
 
         async def initialize(topic_id: bytes, index: int, start: int) -> Assignment:
+            nonlocal left_behind
+            key = ShareKey(group.group_id, topic_id, index)
             try:
-                await self._shares().persister.initialize(ShareKey(group.group_id, topic_id, index), epoch, start)
+                await persister.initialize(key, epoch, start)
             except KafkaError as error:
                 log.warning("%s: a share partition is not initialized yet: %s", group.group_id, error)
+                if error.code is ErrorCode.FENCED_STATE_EPOCH:
+                    with contextlib.suppress(KafkaError):
+                        left_behind = max(left_behind, (await persister.summary(key)).state_epoch)
                 return {}
             return {topic_id: frozenset({index})}
 
@@ -121,6 +128,7 @@ class ShareGroupRequests:
         finally:
             for one in pending:
                 one.cancel()
+        await self._take_if_alive(slot, group, share_heartbeat.overtake(group, left_behind))
 
     async def _take_if_alive(self, slot: GroupEntry, group: ShareGroup, decision: ShareDecision) -> None:
         if group.dead or not decision.records:

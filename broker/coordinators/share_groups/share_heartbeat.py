@@ -303,6 +303,17 @@ def on_initialized(group: ShareGroup, partitions: Assignment, topics: TopicsView
     return decision
 
 
+def overtake(group: ShareGroup, state_epoch: int) -> ShareDecision:
+    """Raise the group epoch above the epoch of a state that a deleted group of this name has left behind.
+
+    Its initialization came after its deletion. Without a higher epoch this group could never initialize the partition.
+    """
+    decision = ShareDecision(group)
+    if state_epoch >= group.epoch:
+        decision.write_epoch(state_epoch + 1, group.metadata_hash)
+    return decision
+
+
 def topics_removed(group: ShareGroup, topic_ids: Iterable[bytes]) -> ShareDecision:
     """Remove these topics from the group's states."""
     decision = ShareDecision(group)

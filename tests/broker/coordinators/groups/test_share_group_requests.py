@@ -511,3 +511,28 @@ async def test_partition_that_a_resize_adds_is_shared_from_its_start() -> None:
         x.group = "new"
         await x.join(4)
         assert (await x.fetch()).acquired == [], "another group begins by its own setting"
+
+
+async def test_new_group_is_assigned_partitions_although_a_deleted_one_initialized_them_late() -> None:
+    async with (
+        sharing() as cluster,
+        members(cluster, "a", "b", "admin") as (a, b, admin),
+        Admin(cluster.bootstrap_servers) as user,
+    ):
+        await user.create_topics([NewTopic(name="u", partitions=1)])
+        await user.wait_for_topic("u")
+        await a.join()
+        unavailable = cluster.faults.add(
+            Rule(api=("InitializeShareGroupState",), between_brokers=True, error="COORDINATOR_NOT_AVAILABLE")
+        )
+        await a.beat(topics=["u"])
+        await unavailable.wait_hit()
+        await a.beat(-1)
+        assert (await ask(admin, DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == ErrorCode.NONE
+        unavailable.remove()
+        coordinator = cluster.nodes[1].services.shares.coordinator
+        await until(lambda: any(shard.states for shard in coordinator.shards()))
+        await b.beat(topics=["u"])
+        async with asyncio.timeout(20):
+            await b.join()
+        assert (await b.fetch()).errors == {0: ErrorCode.NONE}
