@@ -271,9 +271,10 @@ class SharedPartitions:
     ) -> tuple[Buffer, list[Acquired]]:
         """Read for a member and acquire what it gets. Raises KafkaError.
 
-        If the partition was loaded again while the member waited it gets nothing: its locks would have no effect.
+        If the partition was loaded again while the member waited, or the next request will load it again, the member
+        gets nothing: its locks would have no effect.
         """
-        if self.get_loaded(one.key) is not one:
+        if self.get_loaded(one.key) is not one or one.leader_epoch != one.partition.leader_epoch:
             return b"", []
         shared, log_ = one.shared, one.partition.log
         shared.move_start(log_.log_start_offset)

@@ -190,6 +190,27 @@ async def test_state_read_in_an_earlier_leader_epoch_is_not_served(monkeypatch: 
         assert leader_epochs == [partition.leader_epoch - 1, partition.leader_epoch], "it fences the earlier epoch"
 
 
+async def test_nothing_is_acquired_under_an_ended_leader_epoch() -> None:
+    """The next request loads the partition again, so another member would get the same record."""
+    async with sharing(partitions=2) as cluster, members(cluster, "a", "b") as (a, b):
+        (node,) = cluster.nodes.values()
+        partition = node.services.replicas.leader_of(TOPIC, 0)
+        await a.join(2)
+        (topic_id,) = a.assigned
+        a.assigned = b.assigned = {topic_id: [0]}
+        assert (await a.fetch()).acquired == []
+        a.assigned = {topic_id: [0, 1]}
+        held = cluster.faults.add(api="ReadShareGroupState", between_brokers=True, hold=True, times=1)
+        fetching = asyncio.create_task(a.fetch())
+        await held.wait_hit()  # it has found nothing in partition 0, and waits half a second for partition 1
+        partition.leader_epoch += 1
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait(TOPIC, b"0", partition=0)
+        first = (await fetching).acquired
+        held.release()
+        assert (first, (await b.fetch()).acquired) == ([], [(0, 0, 1)]), "one member has the record"
+
+
 @pytest.mark.parametrize(
     ("code", "again"),
     [
