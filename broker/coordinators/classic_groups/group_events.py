@@ -155,6 +155,7 @@ class Replaced:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
+    holds_gates: bool
 
 
 @value

@@ -136,6 +136,7 @@ def replace_static(group: ClassicGroup, event: Join, member_id: str, now_ms: int
         session_timeout_ms=member.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         protocols=member.protocols,
+        holds_gates=member.holds_gates,
     )
     member.adopt(event)
     if group.state is STABLE and group.members.choose_protocol() == group.protocol:

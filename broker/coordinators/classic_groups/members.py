@@ -89,6 +89,7 @@ class Member:
         self.session_timeout_ms = before.session_timeout_ms
         self.rebalance_timeout_ms = before.rebalance_timeout_ms
         self.protocols = before.protocols
+        self.holds_gates = before.holds_gates
 
     def hold_join(self, event: Join, now_ms: int) -> None:
         """Let the member's join wait for the end of the join phase."""

@@ -77,6 +77,7 @@ class Driver:
         protocol_type: str = "consumer",
         session_ms: int = SESSION_MS,
         client_id: str = "client",
+        holds_gates: bool = False,
     ) -> int:
         ticket = self.ticket()
         rows = [
@@ -91,6 +92,7 @@ class Driver:
             group_instance_id=instance_id,
             protocol_type=protocol_type,
             protocols=rows,
+            holds_gates=holds_gates,
         )
         self.apply(Join(ticket=ticket, request=request, version=version, client_id=client_id, client_host="/1.2.3.4"))
         return ticket

@@ -80,12 +80,13 @@ def test_static_member_returning_with_another_subscription_starts_no_rebalance()
 def test_return_of_a_static_member_that_cannot_be_stored_is_refused() -> None:
     drive = Driver()
     _, b_id = static_pair(drive)
-    back = drive.join(instance_id="b", protocols={"range": b"more"}, session_ms=7000)
+    back = drive.join(instance_id="b", protocols={"range": b"more"}, session_ms=7000, holds_gates=True)
     drive.persisted(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     refused = drive.answers[back]
     assert (refused.error_code, refused.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     member = drive.group.members.by_id[b_id]
     assert (member.session_timeout_ms, member.metadata("range")) == (SESSION_MS, b"m")
+    assert not member.holds_gates, "the broker holds them for the former client"
     assert drive.heartbeat(b_id, instance_id="b") is ErrorCode.NONE
 
 
