@@ -90,7 +90,8 @@ def update_expressions(decision: Decision, before: Member, after: Member) -> boo
     if not unresolved and not subscribers:
         return known
     refreshed_ms = max((one.timestamp_ms for one in group.regexes.values()), default=None)
-    if refreshed_ms is not None and now_ms <= refreshed_ms + regular_expressions.REFRESH_MIN_MS:
+    # A time to come is of an earlier coordinator whose clock was ahead.
+    if refreshed_ms is not None and refreshed_ms <= now_ms <= refreshed_ms + regular_expressions.REFRESH_MIN_MS:
         return known
     expressions = {one for one, count in subscribers.items() if count - (one == old) + (one == new) > 0}
     expressions |= {new} if new else set()

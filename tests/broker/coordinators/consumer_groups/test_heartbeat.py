@@ -220,6 +220,16 @@ def test_new_topics_cause_a_delayed_resolution_of_regular_expressions() -> None:
     assert a.owned == partitions(t=range(6), t2=[0])
 
 
+def test_new_topics_are_found_although_the_last_coordinators_clock_was_ahead() -> None:
+    drive = driver()
+    (a,) = joined(drive, "a", topics=None, regex="t.*")
+    drive.group = drive.replayed()
+    drive.now_ms -= 3_600_000
+    drive.topics.make("t2", 1)
+    settle(a)
+    assert a.owned == partitions(t=range(6), t2=[0])
+
+
 def test_regular_expression_without_subscribers_is_deleted() -> None:
     drive = driver()
     a, b = client(drive, "a", topics=None, regex="t.*"), client(drive, "b", topics=None, regex="t")
