@@ -134,7 +134,7 @@ UNHEARD = ("share coordinator dies", "dies at a step", "connections reset")
         (leaders_forget_what_was_stored, FAULTS, 1, "a42"),
         (nothing_is_fenced, DEPOSED, 24, "a45"),
         (locks_never_run_out, FAULTS, 0, NO_END),
-        (the_start_is_where_the_last_leader_says, UNHEARD, 105, "a47"),
+        (the_start_is_where_the_last_leader_says, UNHEARD, 16, "a47"),
         (a_coordinator_trusts_its_topics, FAULTS, 4, "a44"),
         (a_lost_answer_is_not_said_again, FAULTS, 1, NO_END),
         (a_change_is_stored_when_it_is_asked_for, FAULTS, 18, "a42"),
