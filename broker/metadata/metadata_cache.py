@@ -133,6 +133,11 @@ class MetadataCache:
         self._on_lineages: list[Callable[[Collection[str]], None]] = []
         self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
 
+    def partition_count(self, name: str) -> int | None:
+        """The number of a topic's partitions; None if the topic is not known."""
+        topic = self.topic(name)
+        return None if topic is None else len(topic.partitions)
+
     def broker(self, broker_id: int) -> BrokerImage | None:
         """A live broker by id."""
         return self.image.brokers.get(broker_id)

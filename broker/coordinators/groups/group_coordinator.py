@@ -107,7 +107,6 @@ class GroupCoordinator:
         self.date_ms = date_ms
         self.rng = rng
         self._keeps_emptied_groups = profile_for(settings.kafka_version).keeps_emptied_groups
-        self._metadata = metadata
         self.listeners: dict[Callable[[str], None], None] = {}
         """Called with the name of a group whenever its state, its members or its offsets may have changed."""
         self.background = CoordinatorTasks("the group coordinator")
@@ -124,7 +123,7 @@ class GroupCoordinator:
             ),
             rng=rng,
             clock_ms=clock_ms,
-            partition_count=self._partition_count,
+            partition_count=lambda: metadata.partition_count(CONSUMER_OFFSETS_TOPIC),
             on_loaded=self._on_loaded,
             on_closed=self.close,
         )
@@ -182,10 +181,6 @@ class GroupCoordinator:
             self.background.spawn(self.sharers.topics_gone(slot, ids))
         if dead := slot.offsets.partitions_of(gone):
             self.background.spawn(self.offsets.remove_topics(slot, dead))
-
-    def _partition_count(self) -> int:
-        topic = self._metadata.topic(CONSUMER_OFFSETS_TOPIC)
-        return self.settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
 
     def _assignable_to(self, group_id: str, topic: TopicImage) -> tuple[int, ...]:
         """Return the partitions of a topic that members of a KIP-848 group may have."""

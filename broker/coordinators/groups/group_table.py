@@ -33,7 +33,7 @@ class GroupTable:
         limits: GroupLimits,
         rng: random.Random,
         clock_ms: Callable[[], int],
-        partition_count: Callable[[], int],
+        partition_count: Callable[[], int | None],
         on_loaded: Callable[[GroupEntry], None],
         on_closed: Callable[[GroupEntry, ErrorCode], None],
     ) -> None:

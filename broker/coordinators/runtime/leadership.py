@@ -43,12 +43,15 @@ class Leadership(Generic[Shard]):
         journal: Journal,
         background: CoordinatorTasks,
         *,
-        partition_count: Callable[[], int],
+        partition_count: Callable[[], int | None],
         open_shard: Callable[[int, int], Shard],
         on_loaded: Callable[[Shard], None],
         on_closed: Callable[[Shard, ErrorCode], None],
     ) -> None:
-        """`open_shard(partition, leader_epoch)` creates an empty shard; callbacks run after its load and its close."""
+        """`partition_count` returns the topic's partition count, None if this broker does not know the topic.
+
+        `open_shard(partition, leader_epoch)` creates an empty shard; callbacks run after its load and its close.
+        """
         self._journal = journal
         self._background = background
         self._partition_count = partition_count
@@ -96,7 +99,11 @@ class Leadership(Generic[Shard]):
         """
         if self._stopped:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is shutting down")
-        shard = self.shards.get(partition_of_group(name, self._partition_count()))
+        count = self._partition_count()
+        if count is None and self.shards:
+            # A controller may name leaders before topics. A guess, such as the configured count, may be another shard.
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker has no metadata of the topic yet")
+        shard = None if count is None else self.shards.get(partition_of_group(name, count))
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{name!r} has another coordinator")
         if shard.loading:

@@ -126,7 +126,7 @@ class ShareCoordinator:
         self._leadership: Leadership[ShareShard] = Leadership(
             self._journal,
             self._background,
-            partition_count=self.partition_count,
+            partition_count=lambda: metadata.partition_count(SHARE_STATE_TOPIC),
             open_shard=ShareShard,
             on_loaded=self._on_loaded,
             on_closed=lambda _shard, _code: None,
@@ -142,13 +142,6 @@ class ShareCoordinator:
         """Stop coordinating."""
         self._leadership.stop()
         await self._background.stop()
-
-    def partition_count(self) -> int:
-        """Return the current or configured partition count of `__share_group_state`."""
-        topic = self._metadata.topic(SHARE_STATE_TOPIC)
-        if topic is None:
-            return self._config.current.share_coordinator_state_topic_num_partitions
-        return len(topic.partitions)
 
     def shards(self) -> Iterable[ShareShard]:
         """Return the shards that this broker leads."""

@@ -80,7 +80,6 @@ class TransactionCoordinator:
         """
         self._config = config
         self._profile = profile_for(config.current.kafka_version)
-        self._metadata = metadata
         self._producer_ids = producer_ids
         self._clock_ms = clock_ms
         self._failpoint = failpoint
@@ -95,7 +94,7 @@ class TransactionCoordinator:
         self._leadership: Leadership[TransactionShard] = Leadership(
             self._journal,
             self._background,
-            partition_count=self.partition_count,
+            partition_count=lambda: metadata.partition_count(TRANSACTION_STATE_TOPIC),
             open_shard=TransactionShard,
             on_loaded=self._on_loaded,
             on_closed=self._on_closed,
@@ -126,11 +125,6 @@ class TransactionCoordinator:
         self._leadership.stop()
         await self._background.stop()
         await self._markers.close()
-
-    def partition_count(self) -> int:
-        """Return the current or configured partition count of `__transaction_state`."""
-        topic = self._metadata.topic(TRANSACTION_STATE_TOPIC)
-        return self._config.current.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
 
     # --- producers' requests -------------------------------------------------------------------------------------
 

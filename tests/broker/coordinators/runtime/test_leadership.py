@@ -50,10 +50,11 @@ class World:
         self.journal = Journal()
         self.loaded: list[Shard] = []
         self.closed: list[tuple[int, ErrorCode]] = []
+        self.partition_count: int | None = PARTITIONS
         self.leadership: Leadership[Shard] = Leadership(
             self.journal,  # type: ignore[arg-type]
             CoordinatorTasks("a test"),
-            partition_count=lambda: PARTITIONS,
+            partition_count=lambda: self.partition_count,
             open_shard=Shard,
             on_loaded=self.loaded.append,
             on_closed=lambda shard, error: self.closed.append((shard.partition, error)),
@@ -85,6 +86,18 @@ async def test_partition_is_served_once_it_is_loaded() -> None:
     assert world.code() is ErrorCode.NONE and not world.leadership.loading
     (shard,) = world.loaded
     assert (shard.entries, list(world.leadership.shards)) == (["entry of 2"], [2])
+
+
+async def test_nothing_is_served_before_the_partition_count_is_known() -> None:
+    """With another one than the topic has, a name would get a second coordinator, or this one another shard."""
+    world = World()
+    world.partition_count = None
+    assert world.code() is ErrorCode.NOT_COORDINATOR
+    world.lead()
+    await world.read()
+    assert world.code() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.partition_count = PARTITIONS
+    assert world.code() is ErrorCode.NONE
 
 
 async def test_new_epoch_of_the_same_leader_does_not_reload() -> None:

@@ -78,7 +78,8 @@ async def test_coordinator_without_metadata_keeps_known_states() -> None:
     async with keeping() as (cluster, persister, key):
         (node,) = cluster.nodes.values()
         keeper, metadata = node.services.shares.coordinator, node.services.metadata
-        image, metadata.image = metadata.image, ClusterImage()
+        image = metadata.image
+        metadata.image = ClusterImage(topics={SHARE_STATE_TOPIC: image.topics[SHARE_STATE_TOPIC]})
         change = {"state_epoch": 3, "leader_epoch": 5, "start_offset": 5, "batches": [], "complete_count": 0}
         await keeper.write(key, **change)
         with pytest.raises(KafkaError) as refused:
