@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
     """0 if every difference is a known one."""
     arguments = parse(words)
     kafka, names = arguments.kafka, arguments.names
-    if reason := (kafka_server if kafka < "4" else kraft_server).why_absent():
+    if reason := kafka_server.why_absent() if kafka < "4" else kraft_server.why_absent(kafka):
         print(reason, file=sys.stderr)
         return 2
     result = asyncio.run(compared(selected(names), kafka))

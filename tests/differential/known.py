@@ -135,10 +135,6 @@ KNOWN_DIFFERENCES: Final[tuple[Known, ...]] = (
 
 KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
     Known(
-        r"DescribeConfigs\.the_cluster_default #1 .*configs\[zookeeper.connect\]",
-        "Kafka stores unknown properties of the cluster default and shows them; here they are stored and not shown",
-    ),
-    Known(
         r"CreateTopics\.with_good_configs #(5|20|21) .*\.value",
         "Kafka 4 returns the value of a property as it was written, with blanks and capitals; here it is normalized",
     ),

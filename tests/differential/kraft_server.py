@@ -33,12 +33,18 @@ Configuration:
 """
 
 
-def why_absent() -> str | None:
-    """What is missing here, or None if Kafka 4 can run."""
+def why_absent(version: str = "4") -> str | None:
+    """What is missing here, or None if this version of Kafka 4 can run."""
     given = os.environ.get(VARIABLE, "")
-    if not given or not list(Path(given).glob("kafka_2.13-4.*.jar")):
-        return f"{VARIABLE}={given!r} has no kafka_2.13 jar of a Kafka 4"
+    if not given or not list(Path(given).glob(f"kafka_2.13-{version}.*.jar")):
+        return f"{VARIABLE}={given!r} has no kafka_2.13 jar of a Kafka {version}"
     return java.why_missing()
+
+
+def version_of_jars() -> str:
+    """Return the version of Kafka 4 that runs here, such as "4.1"; `why_absent` must be None."""
+    jar = next(Path(os.environ[VARIABLE]).glob("kafka_2.13-4.*.jar"))
+    return ".".join(jar.stem.partition("-")[2].split(".")[:2])
 
 
 class KraftCluster(Startable):

@@ -1,4 +1,4 @@
-"""Responses equal those of Apache Kafka 3.9, and of 4.1 with profile 4.1, field by field.
+"""Responses equal those of Apache Kafka 3.9, and of a Kafka 4 with the profile of its version, field by field.
 
 Needs Kafka's jars (see `kafka_server`, `kraft_server`). `python -m tests.differential` prints the comparison.
 """
@@ -14,6 +14,7 @@ from tests.differential.case import CASES
 from tests.differential.compare import Comparison
 from tests.differential.kafka_server import why_absent
 from tests.differential.known import KNOWN_DIFFERENCES, known_differences
+from tests.differential.kraft_server import version_of_jars
 from tests.differential.kraft_server import why_absent as why_4_absent
 from tests.differential.run import compared
 from tests.differential.shares import table
@@ -53,10 +54,11 @@ class TestAgainstKafka:
 def test_every_difference_from_kafka_4_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     if reason := why_4_absent():
         pytest.skip(f"NOT COMPARED WITH KAFKA 4: {reason}")
-    found = asyncio.run(compared(CASES, "4.1"))
+    kafka = version_of_jars()
+    found = asyncio.run(compared(CASES, kafka))
     with capsys.disabled():
         print("\n" + table(found))
-    known = known_differences("4.1")
+    known = known_differences(kafka)
     strange = [one for one in found.differences if not any(row.explains(one) for row in known)]
     assert not strange, "\n".join(map(str, strange[:50]))
     assert not [row for row in known if not any(row.explains(one) for one in found.differences)]
