@@ -62,7 +62,7 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
             authorize(ctx, Operation.DESCRIBE, KINDS[key_type], key)
         elif key_type == SHARE_GROUP and ctx.version >= FIRST_VERSION_WITH_SHARE_GROUPS:
             authorize(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        topic = topic_for(services, key_type, ctx.version)
+        topic = topic_for(services, key_type, key, ctx.version)
         if key_type == SHARE_GROUP:
             check_share_key(key)
         leader = await leader_for(services, topic, key)
@@ -91,11 +91,13 @@ def check_share_key(key: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} is not GROUP:TOPIC-ID:PARTITION")
 
 
-def topic_for(services: Services, key_type: int, version: int) -> str:
+def topic_for(services: Services, key_type: int, key: str, version: int) -> str:
     """Return the topic with the state of such keys. Raises INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE."""
     if key_type not in TOPICS or (key_type == SHARE_GROUP and version < FIRST_VERSION_WITH_SHARE_GROUPS):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
     if key_type == SHARE_GROUP and not services.has_share_groups:
+        if services.profile.has_share_coordinator:
+            check_share_key(key)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     return TOPICS[key_type]
 

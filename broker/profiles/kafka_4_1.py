@@ -35,6 +35,7 @@ DeleteShareGroupOffsets 0
 PROFILE: Final = dataclasses.replace(
     kafka_4_0.PROFILE,
     clears_start_of_transaction=True,
+    has_share_coordinator=True,
     version="4.1",
     ranges=RANGES,
     supported_features={

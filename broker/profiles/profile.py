@@ -39,6 +39,8 @@ class CompatibilityProfile:
     """
     converts_messages: bool = True
     """Whether old consumers get an error for topics whose batches cannot be down-converted."""
+    has_share_coordinator: bool = False
+    """Whether FindCoordinator validates the key of a share partition on a broker without share groups, too."""
     isolates_failing_records: bool = False
     """Whether share groups acquire records with many deliveries in small batches, and alone at the last delivery."""
     drops_expressions_at_once: bool = False

@@ -13,10 +13,11 @@ from anabranch.protocol.errors import ErrorCode
 from tests.anabranch.cluster.test_in_process import ask
 
 
-async def test_unknown_key_type_is_refused_as_by_kafka_3_9() -> None:
-    """Without share groups, the key of a share partition is not parsed."""
-    refused = {(5, 2): 42, (6, 2): 15, (5, 9): 42, (6, 9): 42, (6, -1): 42}
-    async with Cluster(1) as cluster:
+@pytest.mark.parametrize(("kafka", "share"), [("3.9", 15), ("4.1", 42)])
+async def test_unknown_key_type_is_refused_as_by_kafka(kafka: str, share: int) -> None:
+    """Without share groups, Kafka 3.9 does not parse the key of a share partition; 4.1 does."""
+    refused = {(5, 2): 42, (6, 2): share, (5, 9): 42, (6, 9): 42, (6, -1): 42}
+    async with Cluster(1, kafka=kafka) as cluster:
         for (version, key_type), code in refused.items():
             request = FindCoordinatorRequest(coordinator_keys=["a"], key_type=key_type)
             answer = (await ask(cluster, 1, request, version=version)).coordinators[0]
