@@ -212,7 +212,9 @@ class Consumer(ConsumerRuntime):
     # positions
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads; none before it has joined its group."""
+        """The partitions that this consumer reads; none before it has joined its group. Without a group, those of a
+        topic that is missing now stay: it may be back.
+        """
         return {progress.partition for progress in self._core.assignment}
 
     def position(self, partition: TopicPartition) -> int:

@@ -77,6 +77,8 @@ class Ownership:
         self._assigned: Assigned | None = None
         """The assignment of the last join, until it is adopted."""
         self._join_failure: BaseException | None = None
+        self._topic_ids: dict[str, bytes] = {}
+        """The id of each assigned topic: the one that positions are in. A missing topic keeps it."""
         self._gone: set[TopicPartition] = set()
         """Partitions of recreated topics; the application must be notified of each."""
         self._unreported_assignment: set[TopicPartition] | None = None
@@ -128,6 +130,7 @@ class Ownership:
         shapes.update({name: shape for name, shape in assigned.shapes.items() if name in self.topics})
         self._unreported_assignment = set(assigned.partitions) - {progress.partition for progress in self._assignment}
         self._assignment.adjust(assigned.partitions)
+        self._note_topics()
         self._membership.owns(assigned.partitions)
         self._remember(shapes)
         if self._gave_up:
@@ -215,15 +218,15 @@ class Ownership:
             failure, self._join_failure = self._join_failure, None
             raise failure
         if self._assigned is not None and not membership.lost:
-            return self._make_way(self._assigned)
+            return self._report_gone() or self._make_way(self._assigned)
         self._assigned = None
         if self._unreported_assignment is not None:
             return NotifyAssigned(frozenset(self._unreported_assignment))
         if not (self._departing or self._on_membership_lost() or self._topics_changed()):
             return None
-        self._gone |= self._drop_other_topics()
-        if self._gone:
-            return NotifyGone(frozenset(self._gone))
+        gone = self._report_gone()
+        if gone is not None:
+            return gone
         if membership.lost and len(self._assignment):  # revoke first: others may get them after the join
             step = self._give_up(None, replaced=True)
             if step is not None:
@@ -260,6 +263,7 @@ class Ownership:
             self._assignment.replace(())
         else:
             self._assignment.drop(partitions)
+        self._note_topics()
         self._gates.forget(partitions)
         self._departing.clear()
         self._stored = False
@@ -312,30 +316,52 @@ class Ownership:
         self._assignment.note_generations({name: shape.generation for name, shape in shapes.items()})
 
     def _take_everything(self) -> None:
-        """Without a group: assign the chosen or all partitions of every topic; current ones continue."""
+        """Without a group: assign the chosen or all partitions of every topic; current ones continue.
+
+        So do those of a missing topic, which may still exist: nobody else knows their positions.
+        """
         self._drop_other_topics()
         self._rebalance_requested = False
         topics = self.metadata.topics
         everything = [
             TopicPartition(name, index) for name in self.topics if name in topics for index in topics[name].partitions
         ]
+        current = (progress.partition for progress in self._assignment)
+        everything += [one for one in current if one.topic in self.topics and one.topic not in topics]
         if self.chosen is not None:
             everything = [one for one in everything if one in self.chosen]
         self._assignment.adjust(everything)
+        self._note_topics()
         self._unreported_assignment = set(everything)
         self._remember(self._shapes())
+
+    def _note_topics(self) -> None:
+        """Note the ids of topics that were not assigned before; forget those of topics that no longer are."""
+        known, shown = self._topic_ids, self.metadata.topics
+        assigned = {progress.partition.topic for progress in self._assignment}
+        self._topic_ids = {
+            name: known[name] if name in known else shown[name].topic_id
+            for name in assigned
+            if name in known or name in shown
+        }
+
+    def _report_gone(self) -> NotifyGone | None:
+        """Drop partitions of recreated topics, and return the step that tells the application."""
+        self._gone |= self._drop_other_topics()
+        return NotifyGone(frozenset(self._gone)) if self._gone else None
 
     def _drop_other_topics(self) -> set[TopicPartition]:
         """Drop partitions of recreated topics: their positions must not be committed to the new topic.
 
         A missing topic may still exist: a broker that has just started does not know it yet.
         """
-        shapes = self._shapes()
+        topics = self.metadata.topics
         before = {progress.partition for progress in self._assignment}
-        for name, shape in (self._made_from or {}).items():
-            if name in shapes and shapes[name].topic_id != shape.topic_id:
+        for name, topic_id in self._topic_ids.items():
+            if name in topics and topics[name].topic_id != topic_id:
                 log.info("%s was deleted and created again: reading it from its start", name)
                 self._assignment.drop_topic(name)
+        self._note_topics()
         return before - {progress.partition for progress in self._assignment}
 
     def _complain(self) -> None:

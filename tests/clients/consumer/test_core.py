@@ -226,6 +226,24 @@ def test_partitions_of_recreated_topic_are_reported_as_gone() -> None:
     assert member.kinds()[:4] == [NotifyGone, JoinInBackground, AdoptAssignment, NotifyAssigned]
 
 
+def test_topic_recreated_during_background_join_is_read_from_its_start() -> None:
+    """The assignment names the same partition, but its position is that of the deleted topic."""
+    member = Member("cooperative-sticky")
+    member.gets = [FIRST]
+    assert isinstance(member.ask(), DeliverRecords)
+    member.read()
+
+    def make_again() -> None:
+        member.committed.clear()
+        member.core.learn(metadata(1, topic_id=b"2" * 16))
+
+    member.core.ownership.want_rebalance()
+    member.once(JoinInBackground, make_again)
+    assert isinstance(member.ask(), DeliverRecords)
+    assert member.kinds().count(NotifyGone) == 1
+    assert member.first.position == 0
+
+
 class Chance:
     """Does what comes to a random number's mind in the middle of a step."""
 

@@ -180,7 +180,7 @@ async def test_table_keeps_its_rows_while_its_topic_is_deleted_until_it_is_creat
             await world.admin.delete_topics(["planes"])
             consumer = one._global._consumer
             assert consumer is not None
-            await until(lambda: not consumer.assignment(), "the deletion is noticed")
+            await until(lambda: not consumer.partitions_of("planes"), "the deletion is noticed")
             async with Producer(world.cluster.bootstrap_servers) as other:  # the one that filled it would create it
                 await other.send_and_wait("in", b"plane-1", b"flight")
             await world.output("out", lambda sent: sent == {b"flight": 1}, one)
