@@ -92,8 +92,9 @@ class PollLoop:
         core.begin(self._clock_s())
 
     def close(self) -> None:
-        """Deliver nothing more."""
+        """Deliver nothing more. A request that waits for records ends with an error."""
         self._closed = True
+        self._wakeup.set()
         self._refresh_timer.cancel()
 
     def check_alive(self) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from anabranch import Consumer, Producer, TopicPartition
+from anabranch import Consumer, NewTopic, Producer, TopicPartition
 from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.group_kinds import describe_any_group
+from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -286,6 +287,45 @@ async def test_only_assigned_partitions_are_read_and_kept_ones_continue() -> Non
             with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
                 await consumer.assign([TopicPartition(TOPIC, 7)])
             assert consumer.assignment() == {third}
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["topics", "assign"])
+async def test_positions_without_group_survive_a_broker_that_does_not_know_the_topic(chosen: bool) -> None:
+    """Nobody else knows them: `latest` would pass over the records of the meantime."""
+    where = TopicPartition(TOPIC, 0)
+    async with cluster_and_admin(brokers=2) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
+        cluster.faults.add(Rule(brokers=(2,), stale_metadata=True))
+        await admin.create_topics([NewTopic(name=TOPIC, assignments={0: [1]})])
+        await admin.wait_until(lambda metadata: metadata.leader(TOPIC, 0) == 1, TOPIC)
+        await producer.send_and_wait(TOPIC, b"before")
+        settings: dict[str, Any] = {"auto_offset_reset": "latest", "fetch_max_wait_ms": 20}
+        consumer = Consumer(*([] if chosen else [TOPIC]), bootstrap_servers=cluster.bootstrap_servers, **settings)
+        if chosen:
+            await consumer.assign([where])
+        async with consumer:
+            while where not in consumer.assignment() or consumer.position(where) < 1:
+                assert await consumer.getmany(timeout_ms=20) == {}
+            shown = await consumer._network.refresh_from([2], timeout_ms=10_000)
+            assert TOPIC not in shown.topics
+            assert await consumer.getmany() == {}
+            await producer.send_and_wait(TOPIC, b"meanwhile")
+            cluster.faults.clear()
+            assert (await consumer.getone()).value == b"meanwhile"
+
+
+async def test_stop_ends_a_request_of_another_task() -> None:
+    async with (
+        cluster_and_admin(brokers=1) as (cluster, admin),
+        Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer,
+    ):
+        await make_topic(admin, 1)
+        await consumer.assign([TopicPartition(TOPIC, 0)])
+        waiting = asyncio.create_task(consumer.getmany(timeout_ms=600_000))
+        await asyncio.sleep(0)
+        await consumer.stop()
+        async with asyncio.timeout(10):
+            with pytest.raises(RuntimeError, match="was stopped"):
+                await waiting
 
 
 async def test_missing_or_impossible_assignment_is_refused() -> None:
