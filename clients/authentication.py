@@ -37,7 +37,12 @@ async def log_in(security: Security, call: Callable[[Any], Awaitable[Any]]) -> f
         raise AuthenticationFailed("this listener of the broker has no SASL: set security_protocol to PLAINTEXT or SSL")
     if handshake.error_code:
         raise AuthenticationFailed(f"the broker refused the login: {ErrorCode(handshake.error_code).name}")
-    login = await asyncio.to_thread(security.login) if security.token_waits else security.login()
+    try:
+        login = await asyncio.to_thread(security.login) if security.token_waits else security.login()
+    except OSError:
+        raise
+    except Exception as error:  # whatever the application's source of tokens raises
+        raise AuthenticationFailed(f"no token: {error!r}") from error
     token: bytes | None = login.first()
     lifetime_ms = 0
     while token is not None:

@@ -131,6 +131,19 @@ async def test_connection_without_a_new_token_is_closed(error: Exception, monkey
         assert connection.closed
 
 
+async def test_any_error_of_a_source_of_tokens_is_a_failed_login() -> None:
+    """It ends no client: whoever repeats lost connections repeats this, too."""
+
+    def token() -> str:
+        raise RuntimeError("the issuer is down")
+
+    async def call(request: Any) -> Any:
+        return shaken()
+
+    with pytest.raises(AuthenticationFailed, match="no token: RuntimeError"):
+        await log_in(Security(None, "OAUTHBEARER", token=token), call)
+
+
 async def test_connection_that_ends_with_its_reauthentication_is_closed_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Cluster(1, listeners=[LISTENER], properties=short_sessions(60_000)) as cluster:
         connection = await Connection.open(*cluster.address(1), client_id="test", security=PLAIN)
