@@ -40,8 +40,6 @@ STARVED_REFRESH_S: Final = 5.0
 REFUSING_REFRESH_S: Final = 0.5
 """Metadata refresh interval while records are refused for lack of in-sync replicas."""
 _STARVED: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-_PRODUCER_ID_TIMEOUT_MS: Final = 1000
-"""After this, expired records are failed before the next attempt."""
 
 
 class Sender:
@@ -64,6 +62,8 @@ class Sender:
         self._refreshed_at = -1.0
         self._refreshes = 0
         self._task: asyncio.Task[None] | None = None
+        self._identification: asyncio.Task[None] | None = None
+        """The request for a producer id. Records expire meanwhile, and partitions that have one are served."""
         self.on_failure: Callable[[Exception], None] = lambda error: None
         """Called with the error if the producer can never send again."""
         self.on_enlisting: Callable[[], None] = lambda: None
@@ -83,9 +83,10 @@ class Sender:
         """Stop the task; pending batches stay unsent."""
         self._running = False
         self.wake()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, self._identification) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for timer in (self._timer, self._starved_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -134,8 +135,7 @@ class Sender:
         try:
             while self._running:
                 self._awake = False
-                if self._accumulator.numbering.wants_producer_id:
-                    await self._obtain_producer_id()
+                self._identify()
                 drained = self._accumulator.drain(self._loop.time(), self._network.metadata.leader, self._may_send_to)
                 for node_id, batches in drained.requests.items():
                     self._transmit(node_id, batches)
@@ -147,20 +147,13 @@ class Sender:
                 if transactions is not None and transactions.enlisting:
                     self.on_enlisting()
                 if not drained.requests:
-                    await self._sleep(self._wake_at(drained.wake_at))
+                    await self._sleep(drained.wake_at)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.exception("the producer is stopping: %s", error)
             self.on_failure(error)
             self._accumulator.delivery.abandon(error)
-
-    def _wake_at(self, wake_at_s: float | None) -> float | None:
-        """Return when to drain again. Without a producer id that is soon, because no event would wake the sender."""
-        if not self._accumulator.numbering.wants_producer_id:
-            return wake_at_s
-        soon = self._loop.time() + self._network.config.retry_backoff.wait_ms(1, self._rng) / 1000
-        return soon if wake_at_s is None else min(soon, wake_at_s)
 
     def _watch_for_stalls(self) -> None:
         """Check periodically for stalls while anything is to be sent, and log them."""
@@ -185,19 +178,31 @@ class Sender:
             if timer is not None:
                 timer.cancel()
 
+    def _identify(self) -> None:
+        """Request a producer id if one is wanted. Raises the error with which it was refused for good."""
+        if self._identification is not None:
+            if not self._identification.done():
+                return
+            self._identification.result()
+            self._identification = None
+        if self._accumulator.numbering.wants_producer_id:
+            self._identification = self._loop.create_task(self._obtain_producer_id(), name="producer id")
+            self._identification.add_done_callback(lambda _: self.wake())
+
     async def _obtain_producer_id(self) -> None:
+        """Ask until a broker grants an id; one that does not answer for a moment delays it no longer."""
         numbering = self._accumulator.numbering
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
         async def once() -> int:
-            response: InitProducerIdResponse = await self._network.call_any(request)
+            response: InitProducerIdResponse = await self._network.ask_any(request)  # an unused id is no harm
             code = ErrorCode(response.error_code)
             if code != ErrorCode.NONE:
                 raise KafkaError(code, "InitProducerId")
             return response.producer_id
 
         try:
-            numbering.producer_id = await self._network.retry(once, timeout_ms=_PRODUCER_ID_TIMEOUT_MS)
+            numbering.producer_id = await self._network.retry(once)
         except (ConnectionError, TimeoutError) as error:
             log.debug("no producer id yet: %s", error)
         except KafkaError as error:

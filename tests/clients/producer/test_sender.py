@@ -29,7 +29,7 @@ from anabranch.protocol.apis.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.wire import ZERO_UUID
 from tests.clients.peer import Peer, serve
@@ -48,11 +48,14 @@ class Broker:
         self.verdicts: list[ErrorCode | str] = []
         self.producer_id_errors: list[ErrorCode] = []
         self.hold: asyncio.Event | None = None
+        self.hold_producer_id: asyncio.Event | None = None
 
     async def answer(self, request: Any) -> Any:
         if isinstance(request, MetadataRequest):
             return self.metadata(request)
         if isinstance(request, InitProducerIdRequest):
+            if self.hold_producer_id is not None:
+                await self.hold_producer_id.wait()
             code = self.producer_id_errors.pop(0) if self.producer_id_errors else ErrorCode.NONE
             return InitProducerIdResponse(error_code=code, producer_id=77, producer_epoch=0)
         assert isinstance(request, ProduceRequest)
@@ -131,11 +134,22 @@ def headers_of(broker: Broker) -> list[tuple[int, int, int, int]]:
 
 async def test_producer_id_request_is_repeated_without_other_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """It once slept until its records were too old, because only the first attempt woke it."""
-    monkeypatch.setattr(sender, "_PRODUCER_ID_TIMEOUT_MS", 0)
     async with broker_and_producer() as (broker, producer):
+        monkeypatch.setattr(producer._network, "retry", lambda attempt: attempt())  # its time is up at once
         broker.producer_id_errors = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
         assert (await producer.send_and_wait("t", b"v", partition=1)).offset == 5
         assert not broker.producer_id_errors
+
+
+async def test_records_expire_while_no_broker_grants_a_producer_id() -> None:
+    async with broker_and_producer(delivery_timeout_ms=300) as (broker, producer):
+        broker.hold_producer_id = asyncio.Event()
+        receipt = await producer.send("t", b"v", partition=1)
+        async with asyncio.timeout(10):
+            with pytest.raises(KafkaError, match="no broker has allocated a producer id"):
+                await receipt
+        broker.hold_producer_id.set()
+        assert (await producer.send_and_wait("t", b"v", partition=1)).offset == 5
 
 
 async def test_requests_carry_generation_and_count() -> None:
