@@ -135,10 +135,15 @@ class ConnectionPool:
             security=self._config.security,
         )
 
-    def preference(self, node_id: int) -> tuple[bool, bool, float]:
-        """Return a sort key for nodes: open connections first, recent failures and silent nodes last."""
+    def preference(self, node_id: int, *, doubted: bool = False) -> tuple[bool, bool, bool, bool, float]:
+        """Return a sort key for nodes: open connections first, a doubted node behind others that may be reached, recent
+        failures and silent nodes last.
+        """
         link, silent = self._by_node.get((node_id, DATA)), node_id in self.silent
-        return (silent, True, 0.0) if link is None else (silent, link.open is None, link.retry_at)
+        if link is None:
+            return silent, False, doubted, True, 0.0
+        is_open = link.open is not None
+        return silent, not is_open and link.failures > 0, doubted, not is_open, link.retry_at
 
     def prune(self) -> None:
         """Forget removed nodes. An open connection to one still serves its users."""

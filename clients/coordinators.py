@@ -35,6 +35,9 @@ class Nodes(Protocol):
     async def ask_any(self, request: Any) -> Any:
         """Return the first response of any node to a request that changes nothing."""
 
+    def doubt(self, kind: type[Any]) -> None:
+        """Note that the last answer to this kind of request was of no use: ask another node next time."""
+
     async def retry(self, operation: Callable[[], Awaitable[Result]]) -> Result:
         """Run `operation` until it neither loses its connection nor fails with a retriable `KafkaError`."""
 
@@ -45,6 +48,8 @@ class Coordinators:
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._known: dict[tuple[str, int], int] = {}
+        self._wrong: dict[tuple[str, int], int] = {}
+        """The last coordinators that were forgotten. A node that names one again may be cut off from the cluster."""
 
     async def find(self, key: str, key_type: int) -> int:
         """Return the coordinator's node id. Raises KafkaError or ConnectionError if it is not found in time."""
@@ -52,12 +57,16 @@ class Coordinators:
         if known is not None and known in self._nodes.metadata.nodes:
             return known
         node_id = await self._nodes.retry(lambda: self._look_up(key, key_type))
+        if self._wrong.pop((key, key_type), None) == node_id:
+            self._nodes.doubt(FindCoordinatorRequest)
         self._known[key, key_type] = node_id
         return node_id
 
     def forget(self, key: str, key_type: int) -> None:
         """Drop a cached coordinator: `find` looks it up again."""
-        self._known.pop((key, key_type), None)
+        wrong = self._known.pop((key, key_type), None)
+        if wrong is not None:
+            self._wrong[key, key_type] = wrong
 
     async def call(
         self,

@@ -35,17 +35,25 @@ class PartitionRemoved(KafkaError):
 class MetadataUpdater:
     """The current metadata of one client, and its refreshes.
 
-    Connections to bootstrap servers come from the pool. `ask_any` sends a request to any node that answers.
+    Connections to bootstrap servers come from the pool. `ask_any` sends a request to any node that answers; after
+    `doubt` it asks another one next time. A refresh without news leads to doubt: a node that is cut off from the
+    cluster may be the only one with a connection, and would show its old metadata for ever.
     """
 
     def __init__(
-        self, config: NetworkConfig, rng: random.Random, pool: ConnectionPool, ask_any: Callable[[Any], Awaitable[Any]]
+        self,
+        config: NetworkConfig,
+        rng: random.Random,
+        pool: ConnectionPool,
+        ask_any: Callable[[Any], Awaitable[Any]],
+        doubt: Callable[[type[Any]], None],
     ) -> None:
         self.metadata = ClusterMetadata()
         self._config = config
         self._rng = rng
         self._pool = pool
         self._ask_any = ask_any
+        self._doubt = doubt
         self._loop = asyncio.get_running_loop()
         self._topics: dict[str, None] = {}
         self._create_topics = True
@@ -173,7 +181,10 @@ class MetadataUpdater:
             if error is not None:
                 raise ConnectionError(f"no node responded: {error}") from error
         else:
+            before = self.metadata
             self.apply(response)
+            if self.metadata == before:
+                self._doubt(MetadataRequest)
         return self.metadata
 
     async def _bootstrap(self) -> Exception | None:

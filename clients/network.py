@@ -65,6 +65,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 1.0
 """After this time without an answer another node is asked, too."""
+DOUBT_S: Final = 10.0
+"""For this time a node whose answer was of no use is asked after others: it may be cut off from the cluster."""
 
 Result = TypeVar("Result")
 
@@ -77,8 +79,12 @@ class Network:
         self._rng = rng
         self._loop = asyncio.get_running_loop()
         self._pool = ConnectionPool(config, rng, address_of=self._address_of, on_failure=self.request_refresh)
-        self._updater = MetadataUpdater(config, rng, self._pool, self.ask_any)
+        self._updater = MetadataUpdater(config, rng, self._pool, self.ask_any, self.doubt)
         self._coordinators = Coordinators(self)
+        self._answered: dict[type[Any], int] = {}
+        """Kind of request -> the last node that has answered it in `ask_any`."""
+        self._doubted: dict[type[Any], tuple[int, float]] = {}
+        """Kind of request -> the node whose answer was of no use, and since when."""
 
     # lifecycle
 
@@ -221,10 +227,13 @@ class Network:
     async def ask_any(self, request: Any) -> Any:
         """Return the first response of any node to a request that changes nothing.
 
-        A node that does not answer for `PATIENCE_S` may be frozen: the next one is asked, too.
+        A node that does not answer for `PATIENCE_S` may be frozen: the next one is asked, too. `doubt` lets others be
+        asked before the node that has answered last.
         """
         error: Exception = ConnectionError("no node is known")
-        nodes, asked = self._nodes_by_preference(), dict[asyncio.Task[Any], int]()
+        node_id, since_s = self._doubted.get(type(request), (-1, 0.0))
+        doubted = node_id if self._loop.time() - since_s < DOUBT_S else None
+        nodes, asked = self._nodes_by_preference(doubted), dict[asyncio.Task[Any], int]()
         try:
             while nodes or asked:
                 if nodes:
@@ -235,16 +244,24 @@ class Network:
                 if not done:
                     self._pool.silent.update(asked.values())
                 for task in done:
-                    del asked[task]
+                    node_id = asked.pop(task)
                     try:
-                        return task.result()
+                        answer = task.result()
                     except (ConnectionError, TimeoutError) as failure:
                         error = failure
+                    else:
+                        self._answered[type(request)] = node_id
+                        return answer
             raise error
         finally:
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
+
+    def doubt(self, kind: type[Any]) -> None:
+        """Note that the last answer to this kind of request was of no use, perhaps old: ask another node next time."""
+        if kind in self._answered:
+            self._doubted[kind] = self._answered[kind], self._loop.time()
 
     async def leader_of(self, partition: TopicPartition) -> int:
         """Return the leader's node id, waiting for one up to the request timeout.
@@ -323,10 +340,10 @@ class Network:
         node = self.metadata.nodes.get(node_id)
         return None if node is None else (node.host, node.port)
 
-    def _nodes_by_preference(self) -> list[int]:
+    def _nodes_by_preference(self, doubted: int | None = None) -> list[int]:
         nodes = list(self.metadata.nodes)
         self._rng.shuffle(nodes)
-        return sorted(nodes, key=self._pool.preference)
+        return sorted(nodes, key=lambda node_id: self._pool.preference(node_id, doubted=node_id == doubted))
 
 
 def make_rng(rng: random.Random | None) -> random.Random:

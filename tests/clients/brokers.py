@@ -37,6 +37,8 @@ class Brokers:
         self.coordinator_errors: list[ErrorCode] = []
         self.hold_metadata: asyncio.Event | None = None
         self.silent: set[int] = set()
+        self.cut_off: set[int] = set()
+        """Peers that know no topic, and take themselves for the coordinator, which they are not."""
 
     def answer(self, node: int) -> Callable[[Any], Awaitable[Any]]:
         async def answers(request: Any) -> Any:
@@ -45,12 +47,15 @@ class Brokers:
             if isinstance(request, MetadataRequest):
                 if self.hold_metadata is not None:
                     await self.hold_metadata.wait()
-                return self.metadata(request)
+                answer = self.metadata(request)
+                for topic in answer.topics if node in self.cut_off else ():
+                    topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+                return answer
             if isinstance(request, FindCoordinatorRequest):
                 code = self.coordinator_errors.pop(0) if self.coordinator_errors else ErrorCode.NONE
                 row = Coordinator(
                     key=request.coordinator_keys[0],
-                    node_id=self.coordinator,
+                    node_id=node if node in self.cut_off else self.coordinator,
                     host="127.0.0.1",
                     port=0,
                     error_code=code,
@@ -58,6 +63,7 @@ class Brokers:
                 )
                 return FindCoordinatorResponse(coordinators=[row])
             code = self.heartbeat_errors.pop(0) if self.heartbeat_errors else ErrorCode.NONE
+            code = ErrorCode.NOT_COORDINATOR if node in self.cut_off else code
             return HeartbeatResponse(throttle_time_ms=node, error_code=code)
 
         return answers

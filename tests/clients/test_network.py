@@ -121,6 +121,23 @@ async def test_metadata_and_coordinators_come_from_another_node_while_one_is_fro
         assert all(seen[node - 1] <= 2 for node in silent), "a silent node is asked last"
 
 
+async def test_another_node_is_asked_while_the_only_connected_one_is_cut_off_from_the_cluster() -> None:
+    """It answers at once, and nothing else leads to a connection to another node."""
+    async with connected() as (brokers, network):
+        brokers.leader = brokers.coordinator = 2
+        brokers.cut_off = {1}
+        await network.call(1, heartbeat())
+        async with asyncio.timeout(10):
+            await network.wait_for_topic("t", lambda metadata: metadata.leader("t", 0) == 2)
+    async with connected() as (brokers, network):
+        brokers.coordinator = 2
+        brokers.cut_off = {1}
+        await network.call(1, heartbeat())
+        async with asyncio.timeout(10):
+            answer = await network.call_coordinator("g", heartbeat(), lambda response: int(response.error_code))
+        assert answer.throttle_time_ms == 2, "of node 2"
+
+
 async def test_error_of_the_last_node_that_could_be_asked_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_module, "PATIENCE_S", 0.02)
     async with connected(request_timeout_ms=100) as (brokers, network):
