@@ -39,7 +39,7 @@ from anabranch.protocol.apis.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError, raise_for_error
-from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.topic_partition import TopicPartition, checked_partition
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 
@@ -96,8 +96,9 @@ async def delete_records(
 
         return await network.retry(once, timeout_ms=timeout_ms)
 
-    offsets = await asyncio.gather(*(one(partition, offset) for partition, offset in before.items()))
-    return dict(zip(before, offsets, strict=True))
+    requested = {checked_partition(given): offset for given, offset in before.items()}
+    offsets = await asyncio.gather(*(one(partition, offset) for partition, offset in requested.items()))
+    return dict(zip(requested, offsets, strict=True))
 
 
 async def elect_leaders(
@@ -124,8 +125,8 @@ async def alter_partition_reassignments(
 ) -> Outcomes:
     """Start reassigning partitions to these brokers; None cancels a reassignment."""
     topics: dict[str, list[ReassignablePartition]] = {}
-    for partition, replicas in moves.items():
-        ids = None if replicas is None else list(replicas)
+    for given, replicas in moves.items():
+        partition, ids = checked_partition(given), None if replicas is None else list(replicas)
         row = ReassignablePartition(partition_index=partition.partition, replicas=ids)
         topics.setdefault(partition.topic, []).append(row)
     request = AlterPartitionReassignmentsRequest(
@@ -206,7 +207,7 @@ async def alter_replica_log_dirs(network: Network, broker: int, moves: Mapping[T
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for partition in partitions:
+    for partition in map(checked_partition, partitions):
         topics.setdefault(partition.topic, []).append(partition.partition)
     return topics
 

@@ -80,9 +80,10 @@ async def create_topics(network: Network, topics: Sequence[NewTopic], timeout_ms
 
 async def delete_topics(network: Network, names: Sequence[str], timeout_ms: int) -> dict[str, str]:
     """Delete topics. Returns as `Admin.delete_topics`; raises KafkaError for the first that is refused."""
+    names = checked_names(names)
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names],
-        topic_names=list(names),
+        topic_names=names,
         timeout_ms=timeout_ms,
     )
     rows, outcome_unknown = await _change(network, request, lambda answer: answer.responses)
@@ -107,7 +108,7 @@ async def create_partitions(
 
 async def describe_topics(network: Network, names: Sequence[str] | None) -> dict[str, Topic]:
     """Describe topics; None for all of them. Raises KafkaError for one that does not exist."""
-    requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+    requested = None if names is None else [MetadataRequestTopic(name=name) for name in checked_names(names)]
     request = MetadataRequest(topics=requested, allow_auto_topic_creation=False, generation_aware=True)
 
     async def once() -> ClusterMetadata:
@@ -121,6 +122,13 @@ async def describe_topics(network: Network, names: Sequence[str] | None) -> dict
         if name not in metadata.topics:
             raise KafkaError(metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
     return dict(metadata.topics) if names is None else {name: metadata.topics[name] for name in names}
+
+
+def checked_names(names: Sequence[str]) -> list[str]:
+    """Return a list of an application's names. Raises TypeError for a single one: its letters would be names."""
+    if isinstance(names, str):
+        raise TypeError(f"names are a list, as [{names!r}], not a str")
+    return list(names)
 
 
 async def describe_cluster(network: Network) -> ClusterDescription:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from anabranch.clients.controller_calls import call_controller
+from anabranch.clients.topic_admin import checked_names
 from anabranch.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -35,7 +36,7 @@ SALT_BYTES: Final = 24
 
 async def describe_users(network: Network, users: Sequence[str] | None) -> dict[str, dict[str, int]]:
     """Return user -> mechanism -> iterations, of these users or of all. Raises KafkaError."""
-    requested = None if users is None else [UserName(name=name) for name in users]
+    requested = None if users is None else [UserName(name=name) for name in checked_names(users)]
     response: DescribeUserScramCredentialsResponse = await network.call_any(
         DescribeUserScramCredentialsRequest(users=requested)
     )

@@ -31,7 +31,7 @@ from anabranch.clients.consumer.starting_positions import StartingPositions
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.topic_partition import TopicPartition, checked_partition
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class ConsumerRuntime:
         """
         if self._config.topics:
             raise ValueError("assign() needs a consumer without topics: Consumer(bootstrap_servers=...)")
-        chosen = set(partitions)
+        chosen = set(map(checked_partition, partitions))
         if not self._started:
             self._core.ownership.assign(chosen)
             return
@@ -237,7 +237,8 @@ class ConsumerRuntime:
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         self._check_started()
-        return await find_offsets(self._network, timestamps, self._isolation_level)
+        requested = {checked_partition(given): timestamp_ms for given, timestamp_ms in timestamps.items()}
+        return await find_offsets(self._network, requested, self._isolation_level)
 
     def _note(self, records: Sequence[ConsumerRecord]) -> None:
         """Count and audit delivered records of one partition, without awaiting: see `poll_loop`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,33 @@ async def test_records_are_deleted_at_their_leaders() -> None:
         with pytest.raises(KafkaError) as refused:
             await admin.delete_records({T0: 9})
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda admin: admin.delete_records({"t": 0}),
+        lambda admin: admin.elect_leaders(["t"]),
+        lambda admin: admin.alter_partition_reassignments({"t": [1]}),
+        lambda admin: admin.list_partition_reassignments("t"),
+        lambda admin: admin.alter_replica_log_dirs(1, {"t": "/a"}),
+    ],
+    ids=["delete_records", "elect", "reassign", "list", "log_dirs"],
+)
+async def test_what_is_not_a_partition_is_refused_with_what_was_meant(call: Callable[[Admin], Awaitable[Any]]) -> None:
+    async with cluster_and_admin() as (_, admin):
+        with pytest.raises(TypeError, match=r"a partition is a TopicPartition, .* not 't'"):
+            await call(admin)
+
+
+async def test_plain_pair_is_a_partition() -> None:
+    async with cluster_and_admin() as (_, admin):
+        await admin.create_topics([NewTopic(name="t", assignments={0: [1]})])
+        await admin.wait_for_topic("t")
+        pair: Any = ("t", 0)
+        assert await admin.delete_records({pair: -1}) == {T0: 0}
+        assert list(await admin.elect_leaders([pair])) == [T0]
+        assert await admin.list_partition_reassignments([pair]) == {}
 
 
 async def test_leaders_are_elected_and_replicas_moved() -> None:

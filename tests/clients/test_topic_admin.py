@@ -68,6 +68,16 @@ async def test_topics_are_resized_both_ways() -> None:
             await admin.wait_for_generation("t", 9, timeout_ms=100)
 
 
+async def test_single_name_in_place_of_a_list_is_refused() -> None:
+    """Its letters are names, too: "ab" would delete the topics a and b."""
+    async with cluster_and_admin() as (_, admin):
+        await admin.create_topics([NewTopic(name="a", partitions=1), NewTopic(name="b", partitions=1)])
+        for call in (admin.delete_topics, admin.describe_topics, admin.describe_users):
+            with pytest.raises(TypeError, match=r"names are a list, as \['ab'\]"):
+                await call("ab")
+        assert await admin.list_topics() == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -337,6 +337,9 @@ async def test_missing_or_impossible_assignment_is_refused() -> None:
     ):
         with pytest.raises(RuntimeError, match="choose partitions by `assign`"):
             await consumer.getone()
+        for call in (consumer.assign, consumer.end_offsets):
+            with pytest.raises(TypeError, match="a partition is a TopicPartition"):
+                await call("t")  # type: ignore[arg-type]
 
 
 ENDLESS = """
