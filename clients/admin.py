@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from anabranch.clients.acl_admin import create_acls, delete_acls, describe_acls
 from anabranch.clients.admin_connection import AdminConnection
-from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.config import NetworkConfig, check_int32, parse_servers
 from anabranch.clients.config_admin import alter_configs, describe_configs, list_client_metrics
 from anabranch.clients.replica_admin import (
     alter_partition_reassignments,
@@ -58,7 +58,7 @@ class Admin(AdminConnection):
 
     Every call may raise, besides what is listed with it, a `ConnectionError` when no node can be reached, a
     `TimeoutError` when a node does not answer within the request timeout, and a `KafkaError` with any code that the
-    cluster refuses the request with.
+    cluster refuses the request with. A value that no request can carry is a `ValueError`.
 
     Args:
         bootstrap_servers: "HOST:PORT,HOST:PORT" or a list of them: brokers from which the others are learned.
@@ -70,7 +70,7 @@ class Admin(AdminConnection):
             `SecurityArguments`.
 
     Raises:
-        ValueError: A bootstrap server is not of the form HOST:PORT.
+        ValueError: A bootstrap server is not of the form HOST:PORT, or the timeout is out of range.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Admin(AdminConnection):
         rng: random.Random | None = None,
         **security: Unpack[SecurityArguments],
     ) -> None:
+        check_int32("request_timeout_ms", request_timeout_ms)
         config = NetworkConfig(
             bootstrap_servers=parse_servers(bootstrap_servers),
             client_id=client_id,

@@ -39,6 +39,12 @@ class NetworkConfig:
     """TLS and login; None: neither."""
     retry_backoff: Backoff = field(default_factory=Backoff)
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for times in which no request could be answered, or that leave no time between two."""
+        for name in ("request_timeout_ms", "metadata_max_age_ms"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
@@ -96,8 +102,8 @@ class ProducerConfig:
                 value == 0 and name not in ("linger_ms", "audit", "refuse_below_min_insync_replicas", "max_block_ms")
             ):
                 raise ValueError(f"{name} must be positive, not {value}")
-            if name in _IN_REQUESTS and (not isinstance(value, int) or value > INT32_MAX):
-                raise ValueError(f"{name} is a whole number up to {INT32_MAX}, not {value}")
+            if name in _IN_REQUESTS:
+                check_int32(name, value)
         config = cls(
             acks=count,
             enable_idempotence=idempotent,
@@ -110,6 +116,12 @@ class ProducerConfig:
             limit_ms = config.delivery_timeout_ms
             raise ValueError(f"linger_ms must be below delivery_timeout_ms ({limit_ms}), or records expire unsent")
         return config
+
+
+def check_int32(name: str, value: float) -> None:
+    """Raise ValueError for a setting that no request can carry."""
+    if not isinstance(value, int) or value > INT32_MAX:
+        raise ValueError(f"{name} is a whole number up to {INT32_MAX}, not {value}")
 
 
 def parse_acks(acks: int | str) -> int:

@@ -167,7 +167,10 @@ class Connection(asyncio.BufferedProtocol):
         return await self.send(request, version=version, timeout_ms=timeout_ms)
 
     def send(self, request: Any, *, version: int | None = None, timeout_ms: float | None = None) -> asyncio.Future[Any]:
-        """Send a request now; the future gets the response, `ConnectionError` or `TimeoutError`."""
+        """Send a request now; the future gets the response, `ConnectionError` or `TimeoutError`.
+
+        Raises ValueError for a value that the request cannot carry.
+        """
         if self._lost is not None:
             raise ConnectionError(f"{self.peer}: {self._lost}")
         request_class = type(request)
@@ -235,7 +238,10 @@ class Connection(asyncio.BufferedProtocol):
     # internals
 
     def _transmit(self, request: Any, version: int, call: _Call | None) -> None:
-        correlation_id, chunks = self._core.request(request, version, expects_answer=call is not None)
+        try:
+            correlation_id, chunks = self._core.request(request, version, expects_answer=call is not None)
+        except (struct.error, AttributeError, TypeError, OverflowError) as error:  # what encoders raise
+            raise ValueError(f"{type(request).__name__} cannot carry one of its values: {error}") from error
         if call is not None:
             self._calls[correlation_id] = call
             self._timer.set_by(call.deadline)
@@ -267,7 +273,11 @@ class Connection(asyncio.BufferedProtocol):
         held, self._held = self._held, None
         for request, version, call in held or ():  # None: the connection was lost just after the last response
             if call is None or not call.answer.done():
-                self._transmit(request, version, call)
+                try:
+                    self._transmit(request, version, call)
+                except ValueError as error:
+                    if call is not None:
+                        call.answer.set_exception(error)
 
     async def _call_at_once(self, request: Any) -> Any:
         """Send a request of the login itself, ahead of queued ones."""

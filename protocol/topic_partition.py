@@ -20,4 +20,4 @@ def checked_partition(given: object) -> TopicPartition:
     """Return an application's partition, which may be a plain pair. Raises TypeError for anything else."""
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)):
         raise TypeError(f'a partition is a TopicPartition, as TopicPartition("orders", 0), not {given!r}')
-    return given if isinstance(given, TopicPartition) else TopicPartition(given[0], as_index(given[1]))
+    return TopicPartition(given[0], as_index(given[1]))

@@ -27,7 +27,7 @@ from anabranch.clients.consumer.metrics import ConsumerMetrics, metrics_of
 from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, OffsetAndTimestamp
 from anabranch.clients.consumer.topic_gates import GateOpening, GateView
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.group_offsets import checked_offsets
+from anabranch.clients.group_offsets import OFFSET_MAX, checked_offsets
 from anabranch.clients.network import make_rng
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
@@ -251,10 +251,12 @@ class Consumer(ConsumerRuntime):
 
         Raises:
             KeyError: The partition is not assigned.
-            ValueError: The offset is negative; `seek_to_beginning` and `seek_to_end` find the ends of the log.
+            ValueError: The offset is negative, or above 2^63 - 1; `seek_to_beginning` and `seek_to_end` find the ends
+                of the log.
         """
-        if offset < 0:
-            raise ValueError(f"an offset must not be negative: {offset}; see seek_to_beginning and seek_to_end")
+        if not 0 <= offset <= OFFSET_MAX:
+            what = "negative" if offset < 0 else "above 2^63 - 1"
+            raise ValueError(f"an offset must not be {what}: {offset}; see seek_to_beginning and seek_to_end")
         self._core.seek(partition, offset)
         self._fetcher.poke()
         self._wakeup.set()

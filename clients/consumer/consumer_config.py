@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from anabranch.clients.config import NetworkConfig
+from anabranch.clients.config import NetworkConfig, check_int32
 from anabranch.clients.consumer.classic_group_membership import ClassicMembership
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.consumer.consumer_partition_assignor import PartitionAssignor
@@ -56,6 +56,8 @@ class ConsumerConfig:
         for name in ("auto_commit_interval_ms", "fetch_max_wait_ms"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
+        for name in ("session_timeout_ms", "rebalance_timeout_ms", "fetch_max_wait_ms"):
+            check_int32(name, getattr(self, name))
         if self.group_id is not None and self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be less than "

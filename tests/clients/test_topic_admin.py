@@ -68,6 +68,20 @@ async def test_topics_are_resized_both_ways() -> None:
             await admin.wait_for_generation("t", 9, timeout_ms=100)
 
 
+async def test_value_that_no_request_can_carry_is_refused() -> None:
+    with pytest.raises(ValueError, match="request_timeout_ms is a whole number up to 2147483647, not 2147483648"):
+        Admin(request_timeout_ms=2**31)
+    async with cluster_and_admin() as (_, admin):
+        name: Any = 5
+        with pytest.raises(ValueError, match="CreatePartitionsRequest cannot carry one of its values"):
+            await admin.create_partitions("t", 2**40)
+        with pytest.raises(ValueError, match="CreateTopicsRequest cannot carry one of its values"):
+            await admin.create_topics([NewTopic(name=name)])
+        with pytest.raises(ValueError, match="DescribeConfigsRequest cannot carry one of its values"):
+            await admin.describe_configs(name)
+        assert await admin.list_topics() == []
+
+
 async def test_single_name_in_place_of_a_list_is_refused() -> None:
     """Its letters are names, too: "ab" would delete the topics a and b."""
     async with cluster_and_admin() as (_, admin):

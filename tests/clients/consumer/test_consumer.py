@@ -149,6 +149,8 @@ async def test_seek_pause_and_positions() -> None:
             assert (await consumer.getone()).offset == 0
             with pytest.raises(ValueError, match="must not be negative"):
                 consumer.seek(where, -1)
+            with pytest.raises(ValueError, match=r"must not be above 2\^63 - 1"):
+                consumer.seek(where, 2**63)
             with pytest.raises(ValueError, match="the offset to commit of t-0 is negative"):
                 await consumer.commit({where: -1})
             assert (consumer.position(where), consumer.highwater(where)) == (1, 100)
@@ -255,6 +257,13 @@ async def test_invalid_settings_are_refused_with_remedy() -> None:
     for name in ("auto_commit_interval_ms", "fetch_max_wait_ms"):
         with pytest.raises(ValueError, match=f"{name} must not be negative"):
             Consumer("t", **{name: -1})  # type: ignore[arg-type]
+    for name in ("session_timeout_ms", "rebalance_timeout_ms", "fetch_max_wait_ms"):
+        for value in (2**31, 6000.5):
+            with pytest.raises(ValueError, match=f"{name} is a whole number up to 2147483647, not {value}"):
+                Consumer("t", **{name: value})  # type: ignore[arg-type]
+    for name in ("request_timeout_ms", "metadata_max_age_ms"):
+        with pytest.raises(ValueError, match=f"{name} must be positive, not 0"):
+            Consumer("t", **{name: 0})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="heartbeat_interval_ms=6000 must be less than session_timeout_ms=6000"):
         Consumer("t", group_id="g", session_timeout_ms=6000, heartbeat_interval_ms=6000)
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1")
