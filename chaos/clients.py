@@ -313,15 +313,18 @@ def watching() -> Iterator[None]:
             reader.begin((progress.partition.topic, progress.partition.partition), offset)
 
     async def seen_commit(
-        session: ClassicGroupSession, offsets: Mapping[TopicPartition, int], check_owned: Callable[[], None]
+        session: ClassicGroupSession,
+        offsets: Mapping[TopicPartition, int],
+        check_owned: Callable[[], None],
+        topic_ids: Mapping[str, bytes],
     ) -> None:
         reader = _reader.get()
         if reader is None or not offsets:
-            await commit(session, offsets, check_owned)
+            await commit(session, offsets, check_owned, topic_ids)
             return
         places = {(one.topic, one.partition): offset for one, offset in sorted(offsets.items())}
         with reader.committing(places, session.membership.generation):
-            await commit(session, offsets, check_owned)
+            await commit(session, offsets, check_owned, topic_ids)
 
     PartitionProgress.seek = seen_seek  # type: ignore[method-assign,assignment]
     ClassicGroupSession.commit = seen_commit  # type: ignore[method-assign,assignment]

@@ -30,6 +30,7 @@ from anabranch.protocol.apis.offset_fetch import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.wire import ZERO_UUID
 
 OFFSET_MAX: Final = 2**63 - 1
 
@@ -38,12 +39,15 @@ def commit_request(
     group_id: str,
     offsets: Mapping[TopicPartition, int],
     *,
+    topic_ids: Mapping[str, bytes] | None = None,
     leader_epoch_of: Callable[[str, int], int] = lambda topic, index: -1,
     generation: int = -1,
     member_id: str = "",
     instance_id: str | None = None,
 ) -> OffsetCommitRequest:
     """Build a commit of offsets, the next ones to read; by a tool if there is no member.
+
+    Topics with an id in `topic_ids` get the offsets only while it is still theirs.
 
     Raises TypeError or ValueError for offsets that no request can carry.
     """
@@ -62,7 +66,12 @@ def commit_request(
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance_id,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name, partitions=rows, expected_topic_id=(topic_ids or {}).get(name, ZERO_UUID)
+            )
+            for name, rows in topics.items()
+        ],
     )
 
 

@@ -6,6 +6,8 @@ concerns the group and is set for each partition, because the response has no ot
 
 The offset of a partition that a merge has removed is stored: it stays valid if its index is used again (R14). Kafka's
 client commits all its positions before it joins again, and repeats that for its whole poll interval if one is refused.
+Offsets of this project's consumers name the topic that they were taken in (`expected_topic_id`): in another one of its
+name they would let the group pass over records.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
@@ -91,7 +94,9 @@ def refusal(
         return ErrorCode.UNKNOWN_TOPIC_ID, None
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, image.topics.get(topic.name)
+    known = image.topics.get(topic.name)
+    is_other = known is not None and topic.expected_topic_id not in (ZERO_UUID, known.topic_id)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None if is_other else known
 
 
 async def values_of(

@@ -228,10 +228,16 @@ class ClassicGroupSession:
                 ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} has removed this member"
             )
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], check_owned: Callable[[], None]) -> None:
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        check_owned: Callable[[], None],
+        topic_ids: Mapping[str, bytes],
+    ) -> None:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses.
 
-        `check_owned` raises if partitions were revoked since the offsets were taken.
+        `check_owned` raises if partitions were revoked since the offsets were taken. `topic_ids` are those of the
+        topics that they were taken in: the coordinator refuses them for another topic of the same name.
         """
         self.check_not_lost()
         check_owned()
@@ -239,6 +245,7 @@ class ClassicGroupSession:
         request = group_offsets.commit_request(
             self.membership.group_id,
             offsets,
+            topic_ids=topic_ids,
             leader_epoch_of=self._network.metadata.leader_epoch,
             generation=self.membership.generation,
             member_id=self.membership.member_id,

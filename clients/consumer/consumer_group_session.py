@@ -139,11 +139,16 @@ class ConsumerGroupSession(ClassicGroupSession):
             self.membership.lease.end()
         return super()._on_response_code(code, identity)
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], check_owned: Callable[[], None]) -> None:
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        check_owned: Callable[[], None],
+        topic_ids: Mapping[str, bytes],
+    ) -> None:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""
         for _ in range(STALE_COMMITS_MAX):
             try:
-                await super().commit(offsets, check_owned)
+                await super().commit(offsets, check_owned, topic_ids)
             except KafkaError as error:
                 if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
                     raise

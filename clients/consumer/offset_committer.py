@@ -37,22 +37,33 @@ class OffsetCommitter:
     async def store(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses.
 
+        Offsets of a topic that was deleted and created again since are refused, and count for nothing.
+
         It has moved on, too, if partitions were revoked or reassigned before the commit is sent, or sent again: an
         interim owner may be further, and the commit would be sent as the member of a later generation.
         """
         if not offsets:
             return
-        assignment = self._core.assignment
+        assignment, ownership = self._core.assignment, self._core.ownership
+        topic_ids = ownership.topic_ids(offsets)
         begin_numbers, owned = self._core.beginnings(offsets), [assignment.get(partition) for partition in offsets]
 
+        def check_topics() -> None:
+            shown = ownership.metadata.topics
+            for name in topic_ids.keys() & shown.keys():
+                if shown[name].topic_id != topic_ids[name]:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} was deleted and created again")
+
         def check_owned() -> None:
+            check_topics()
             if any(assignment.get(one) is not row for one, row in zip(offsets, owned, strict=True)):
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has rebalanced since the request")
 
         async with self._storing:
             await self.flush_audit()
             if self._session is not None:
-                await self._session.commit(offsets, check_owned)
+                await self._session.commit(offsets, check_owned, topic_ids)
+            check_topics()
             self._core.on_committed(offsets, begin_numbers)
 
     async def store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:

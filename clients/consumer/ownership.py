@@ -17,7 +17,7 @@ committed. Source: Kafka's ConsumerCoordinator; KIP-429. Pure.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from anabranch.clients.consumer.assignment import Assignment
 from anabranch.clients.consumer.classic_group_membership import Assigned, ClassicMembership, TopicShape
@@ -176,6 +176,12 @@ class Ownership:
     def reads(self, partition: TopicPartition) -> bool:
         """Whether the partition is assigned now, before a join in progress ends."""
         return self._assignment.get(partition) is not None
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes]:
+        """Return the ids of the topics of these partitions: those that positions are in, else those of metadata."""
+        names = {one.topic for one in partitions}
+        shown = {name: self.metadata.topics[name].topic_id for name in names & self.metadata.topics.keys()}
+        return shown | {name: self._topic_ids[name] for name in names & self._topic_ids.keys()}
 
     def reads_nothing(self) -> bool:
         """Whether there are no topics, and no partitions are chosen yet."""

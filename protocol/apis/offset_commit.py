@@ -13,7 +13,7 @@ v10  topics by id                                                        KIP-848
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import ZERO_UUID, Int16, Int32, Int64, Text, Uuid, message, since, until
+from anabranch.protocol.wire import ZERO_UUID, Int16, Int32, Int64, Text, Uuid, message, since, tagged, until
 
 
 @message
@@ -31,6 +31,8 @@ class OffsetCommitRequestTopic:
     name: Text = until(9, absent="")
     topic_id: Uuid = since(10, absent=ZERO_UUID)
     partitions: list[OffsetCommitRequestPartition]
+    expected_topic_id: Uuid = tagged(2561, since=8, absent=ZERO_UUID)
+    """The topic that the offsets were taken in; they mean nothing in another one of its name."""
 
 
 @message

@@ -218,15 +218,17 @@ class Probes:
         if reader is not None:
             reader.begin((progress.partition.topic, progress.partition.partition), offset)
 
-    async def commit(self, original: Any, session: ClassicGroupSession, offsets: Any, check_owned: Any) -> None:
+    async def commit(
+        self, original: Any, session: ClassicGroupSession, offsets: Any, check_owned: Any, topic_ids: Any
+    ) -> None:
         reader = self._application()
         if reader is None or not offsets:
-            await original(session, offsets, check_owned)
+            await original(session, offsets, check_owned, topic_ids)
             return
         places = {(partition.topic, partition.partition): offset for partition, offset in sorted(offsets.items())}
         row = reader.committing(places, session.membership.generation)
         try:
-            await original(session, offsets, check_owned)
+            await original(session, offsets, check_owned, topic_ids)
         except KafkaError as error:
             row.outcome = "info" if error.code.retriable else "fail"
             raise

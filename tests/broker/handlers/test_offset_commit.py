@@ -50,6 +50,20 @@ async def test_offset_of_removed_partition_is_committed(transactional: bool) -> 
         assert await group_admin.committed_offsets(admin._network, GROUP) == {removed: 0}
 
 
+async def test_offsets_of_another_topic_of_the_same_name_are_refused() -> None:
+    """They were taken in one that was deleted since."""
+    async with group_world() as world:
+        ctx = context(world[1].services, 9)
+        request = commit_request({0: 5})
+        topic_id = ctx.services.metadata.image.topics[request.topics[0].name].topic_id
+        for expected, code in (
+            (b"x" * 16, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (topic_id, ErrorCode.NONE),
+        ):
+            request.topics[0].expected_topic_id = expected
+            assert commit_errors(await offset_commit(ctx, request)) == [code]
+
+
 WIDE: Final = 3000
 OFFSET_COMMIT: Final = 8
 

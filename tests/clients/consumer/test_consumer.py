@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import Consumer, NewTopic, Producer, TopicPartition
+from anabranch import Admin, Consumer, NewTopic, Producer, TopicPartition
 from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.group_kinds import describe_any_group
 from anabranch.faults.rule import Rule
@@ -174,6 +174,17 @@ async def test_seek_pause_and_positions() -> None:
                     break
 
 
+async def make_again(admin: Admin) -> None:
+    await admin.delete_topics([TOPIC])
+    while True:
+        try:
+            await make_topic(admin, 1)
+            break
+        except KafkaError as error:
+            assert error.code == ErrorCode.TOPIC_ALREADY_EXISTS, "hidden already, and not gone yet"
+            await asyncio.sleep(0.01)
+
+
 async def test_recreated_topic_is_read_as_new_topic() -> None:
     """Old positions, gates and commits are invalid."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
@@ -185,14 +196,7 @@ async def test_recreated_topic_is_read_as_new_topic() -> None:
                 await resize(admin, 2)
                 await send(producer, admin, 30)
                 await history.until(lambda: len(history.distinct) == 60)
-            await admin.delete_topics([TOPIC])
-            while True:
-                try:
-                    await make_topic(admin, 1)
-                    break
-                except KafkaError as error:
-                    assert error.code == ErrorCode.TOPIC_ALREADY_EXISTS, "hidden already, and not gone yet"
-                    await asyncio.sleep(0.01)
+            await make_again(admin)
             before = len(history.deliveries)
 
             def of_another() -> set[tuple[int, int]]:
@@ -206,6 +210,43 @@ async def test_recreated_topic_is_read_as_new_topic() -> None:
                 await resize(admin, 2)
                 await send(producer, admin, 50)
                 await history.until(lambda: len(of_another()) == 100)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("late", [False, True], ids=["sent before", "sent after"])
+async def test_commit_in_a_deleted_topic_is_none_in_the_next_one_of_its_name(protocol: str, late: bool) -> None:
+    """It would make the group pass over the first records of the new topic."""
+    async with (
+        cluster_and_admin(brokers=1) as (cluster, admin),
+        Producer(cluster.bootstrap_servers) as producer,
+        Consumer(
+            TOPIC,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="g",
+            group_protocol=protocol,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        ) as consumer,
+    ):
+        await make_topic(admin, 1)
+        for number in range(3):
+            await producer.send_and_wait(TOPIC, b"%d" % number)
+        while consumer.assignment() != {TopicPartition(TOPIC, 0)} or consumer.position(TopicPartition(TOPIC, 0)) < 3:
+            await consumer.getmany(timeout_ms=20)
+        if late:
+            await make_again(admin)
+            await consumer._network.refresh()
+            commit = asyncio.create_task(consumer.commit())
+        else:
+            gate = cluster.faults.add(Rule(api=("OffsetCommit",), hold=True, times=1))
+            commit = asyncio.create_task(consumer.commit())
+            await gate.wait_hit()
+            await make_again(admin)
+            gate.release()
+        with pytest.raises(KafkaError) as refused:
+            await commit
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await committed_offsets(admin.network, "g") == {}
 
 
 async def test_missing_topic_is_awaited_and_not_created() -> None:

@@ -23,7 +23,9 @@ class Session:
     def __init__(self) -> None:
         self.taken: list[dict[TopicPartition, int]] = []
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], check_owned: Callable[[], None]) -> None:
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int], check_owned: Callable[[], None], topic_ids: Mapping[str, bytes]
+    ) -> None:
         check_owned()
         self.taken.append(dict(offsets))
 
