@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 
@@ -24,3 +24,5 @@ class ConsumerGroupMetadata(NamedTuple):
     """Awaited before a commit for the member: it stores the audit of deliveries, because commits open gates."""
     leader_epoch_of: Callable[[str, int], int] | None = None
     """Returns the leader epoch that the member knows of a partition; offsets are committed with it (KIP-320)."""
+    topic_ids: Mapping[str, bytes] | None = None
+    """The ids of the topics that the member reads: its offsets mean nothing in another topic of the same name."""

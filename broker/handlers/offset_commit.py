@@ -94,9 +94,17 @@ def refusal(
         return ErrorCode.UNKNOWN_TOPIC_ID, None
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, expected_topic(topic, image)
+
+
+def expected_topic(
+    topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, image: ClusterImage
+) -> TopicImage | None:
+    """Return the topic that offsets were taken in; None if there is none, or another one of its name."""
     known = image.topics.get(topic.name)
-    is_other = known is not None and topic.expected_topic_id not in (ZERO_UUID, known.topic_id)
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None if is_other else known
+    if known is not None and topic.expected_topic_id not in (ZERO_UUID, known.topic_id):
+        return None
+    return known
 
 
 async def values_of(

@@ -16,13 +16,14 @@ from anabranch.broker.coordinators.groups.group_offsets import utf16_length
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles, refuse_if_lost
-from anabranch.broker.handlers.offset_commit import any_is_deleted
+from anabranch.broker.handlers.offset_commit import any_is_deleted, expected_topic
 from anabranch.broker.handlers.refused_rows import refused_first
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -49,7 +50,7 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
     image = ctx.services.metadata.image
     staged: dict[TopicPartition, CommittedOffset] = {}
     for topic in request.topics:
-        code, known = topic_refusal(ctx, topic.name, image)
+        code, known = topic_refusal(ctx, topic, image)
         for one in topic.partitions:
             key = (topic.name, one.partition_index)
             if known is None or not known.has_had(one.partition_index):
@@ -130,11 +131,13 @@ def code_in_version(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def topic_refusal(ctx: RequestContext, topic: str, image: ClusterImage) -> tuple[ErrorCode, TopicImage | None]:
-    """Return the error of missing partitions of a topic; the topic, unless the client may not read it."""
-    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
+def topic_refusal(
+    ctx: RequestContext, topic: TxnOffsetCommitRequestTopic, image: ClusterImage
+) -> tuple[ErrorCode, TopicImage | None]:
+    """Return the error of missing partitions of a topic; the topic, unless all of them are refused."""
+    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, image.topics.get(topic)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, expected_topic(topic, image)
 
 
 def value_of(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:

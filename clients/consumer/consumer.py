@@ -507,7 +507,8 @@ class Consumer(ConsumerRuntime):
         """
         if self._core.membership is None:
             raise ValueError("needs a group_id")
-        owner = self._core.membership.owner._replace(leader_epoch_of=self._leader_epoch)
+        topic_ids = self._core.ownership.topic_ids(self.assignment())
+        owner = self._core.membership.owner._replace(leader_epoch_of=self._leader_epoch, topic_ids=topic_ids)
         return owner if self._audit is None else owner._replace(before_commit=self._audit.flush)
 
     def _leader_epoch(self, topic: str, index: int) -> int:

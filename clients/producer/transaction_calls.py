@@ -23,6 +23,7 @@ from anabranch.protocol.apis.txn_offset_commit import (
 )
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.wire import ZERO_UUID
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
@@ -107,7 +108,12 @@ def commit_offsets(
         generation_id=group.generation_id,
         member_id=group.member_id,
         group_instance_id=group.group_instance_id,
-        topics=[TxnOffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=name, partitions=rows, expected_topic_id=(group.topic_ids or {}).get(name, ZERO_UUID)
+            )
+            for name, rows in topics.items()
+        ],
     )
     return TransactionCall(Step.COMMIT_OFFSETS, request, group.group_id, GROUP_KEY)
 

@@ -7,7 +7,7 @@ v5   the coordinator itself adds the group to the transaction            KIP-890
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Int64, Text, always, message, since
+from anabranch.protocol.wire import ZERO_UUID, Int16, Int32, Int64, Text, Uuid, always, message, since, tagged
 
 
 @message
@@ -22,6 +22,8 @@ class TxnOffsetCommitRequestPartition:
 class TxnOffsetCommitRequestTopic:
     name: Text
     partitions: list[TxnOffsetCommitRequestPartition]
+    expected_topic_id: Uuid = tagged(2561, since=3, absent=ZERO_UUID)
+    """The topic that the offsets were taken in; they mean nothing in another one of its name."""
 
 
 @message

@@ -72,6 +72,36 @@ async def test_committed_records_are_read_and_aborted_ones_are_not() -> None:
         assert b"lost" in await values(cluster, 14, isolation_level="read_uncommitted")
 
 
+async def test_offsets_of_a_deleted_topic_are_not_committed_to_the_next_one_of_its_name() -> None:
+    """The group would pass over the first records of the new topic."""
+    async with (
+        cluster_and_admin() as (cluster, admin),
+        Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
+        reader(cluster, group="g", topic="in", enable_auto_commit=False) as consumer,
+    ):
+        async with producer.transaction():
+            await producer.send("in", b"x", partition=0)
+        taken = await consumer.getmany(timeout_ms=60_000)
+        done = {partition: rows[-1].offset + 1 for partition, rows in taken.items()}
+        member = consumer.group_metadata()
+        await admin.delete_topics(["in"])
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await admin.create_topics([NewTopic(name="in", partitions=2, replication_factor=3)])
+                    break
+                except KafkaError as error:
+                    assert error.code == ErrorCode.TOPIC_ALREADY_EXISTS, "hidden already, and not gone yet"
+                    await asyncio.sleep(0.01)
+        await admin.wait_for_topic("in")
+        with pytest.raises(AbortableError) as refused:
+            async with producer.transaction():
+                await producer.send_offsets_to_transaction(done, member)
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async with producer.transaction():
+            await producer.send("out", b"the producer goes on")
+
+
 async def test_reader_waits_for_open_transaction() -> None:
     async with (
         cluster_and_admin() as (cluster, _),
