@@ -110,6 +110,8 @@ class Recording(Dispatcher):
 
     async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         """See Dispatcher."""
+        if request.body is None:  # ApiVersions of a version that is not served
+            return await self._inner.answer(request, peer)
         named = values_of(request.body, request.version, "partition")
         in_session = getattr(request.body, "session_epoch", 0) > 0  # what has not changed is not named
         about_it = not in_session if named is None else 1 in named
