@@ -63,10 +63,11 @@ def believe_the_ignorant(planter: Planter) -> None:
         return original(metadata, response, complete=complete)
 
     def drop_other_topics(ownership: Any) -> set[Any]:
-        shapes = ownership._shapes()
-        for name, shape in (ownership._made_from or {}).items():
-            if name not in shapes or shapes[name].topic_id != shape.topic_id:
+        topics = ownership.metadata.topics
+        for name, topic_id in ownership._topic_ids.items():
+            if name not in topics or topics[name].topic_id != topic_id:
                 ownership._assignment.drop_topic(name)
+        ownership._note_topics()
         return set()
 
     original = planter.replace(ClusterMetadata, "update", updated)
