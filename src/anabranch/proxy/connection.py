@@ -175,7 +175,9 @@ class ProxiedConnection(FrameHandler):
         finally:
             self._going = False
         self._flush()
-        if self._upstream_gone and not (core.slots and core.slots[0].how is Handling.INTERCEPT):
+        if core.slots and core.slots[0].how is Handling.INTERCEPT:
+            self._wake_driver()  # the responses before it have passed
+        elif self._upstream_gone:
             self.client.close()
         self.apply_backpressure()
 
@@ -234,7 +236,11 @@ class ProxiedConnection(FrameHandler):
             slot.outcome, slot.done = outcome, True
         if self._driver is None:
             self._driver = asyncio.get_running_loop().create_task(self._run_overrides())
-        elif self._changed is not None and not self._changed.done():
+        else:
+            self._wake_driver()
+
+    def _wake_driver(self) -> None:
+        if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
     async def ask(self, request: DecodedRequest) -> Any:

@@ -250,6 +250,38 @@ async def test_requests_behind_a_held_one_are_bounded() -> None:
         writer.transport.abort()
 
 
+@pytest.mark.parametrize(
+    ("rule", "error_code"),
+    [
+        ({"delay_ms": 1}, 0),
+        ({"error": "UNKNOWN_MEMBER_ID"}, 25),
+        ({"error": "UNKNOWN_MEMBER_ID", "after_work": True}, 25),
+    ],
+)
+async def test_intercepted_request_behind_a_passing_one_is_answered_although_no_other_follows(
+    rule: dict[str, Any], error_code: int
+) -> None:
+    both_sent = asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_frame(reader)
+        await both_sent.wait()
+        writer.write(answer(1, b"passes"))
+        await read_frame(reader)
+        writer.write(answer(2, b"\0\0"))
+        await reader.read()
+
+    async with in_front_of(slow) as proxy, client(proxy) as (reader, writer):
+        proxy.faults.add(api="Heartbeat", **rule)
+        writer.write(request(11, 1) + request(12, 2, b"\0\1g\0\0\0\1\0\1m"))
+        (connection,) = next(iter(proxy.ports)).connections.values()
+        await until(lambda: len(connection._core.slots) == 2)
+        both_sent.set()
+        async with asyncio.timeout(10):
+            assert await read_frame(reader) == struct.pack(">i", 1) + b"passes"
+            assert await read_frame(reader) == struct.pack(">ih", 2, error_code)
+
+
 async def test_unanswered_requests_of_one_connection_are_bounded() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(MIB):
