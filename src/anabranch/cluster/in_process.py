@@ -221,6 +221,14 @@ class Cluster(Startable):
             await self._fault_actions.wait_settled()
         await self._running.stop_all()
 
+    def check_in_memory(self) -> None:
+        """Check that the data is in memory: it can be reset, restored and taken as a snapshot.
+
+        Raises:
+            NotInMemory: The cluster keeps its data in a directory.
+        """
+        self._data.check_in_memory()
+
     def snapshot(self, lead_ms: int = 0) -> Snapshot:
         """Take a snapshot of the cluster's data, for `restore` or a new cluster.
 
@@ -240,7 +248,7 @@ class Cluster(Startable):
             InvalidSnapshot: The snapshot is of other brokers, its ZooKeeper data cannot be read, or a broker does not
                 start with it. The cluster then keeps its previous data.
         """
-        self._data.check_in_memory()
+        self.check_in_memory()
         from anabranch.state.snapshot import InvalidSnapshot
 
         replacement = InProcessData()
@@ -267,7 +275,7 @@ class Cluster(Startable):
         Raises:
             NotInMemory: The cluster keeps its data in a directory.
         """
-        self._data.check_in_memory()
+        self.check_in_memory()
         if self._faults is not None:
             self._faults.clear()
         await self._stop_nodes()

@@ -70,7 +70,7 @@ class Actions:
             return state.node_row(self._cluster, node_id)
 
     async def start(self, node_id: int) -> state.NodeRow:
-        """Start a stopped node. Raises UnknownNode, or ActionRefused if it is running."""
+        """Start a stopped node. Raises UnknownNode, or ActionRefused if it is running, or if its port is taken."""
         async with self._turn(node_id):
             if node_id in self._cluster.nodes:
                 raise ActionRefused(f"node {node_id} is already running")
@@ -79,7 +79,10 @@ class Actions:
                     f"node {node_id} cannot become ready while node {', '.join(frozen)} is frozen; thaw it first"
                 )
             self._events.publish("node starting", node=node_id)
-            await self._cluster.start_broker(node_id)
+            try:
+                await self._cluster.start_broker(node_id)
+            except OSError as error:
+                raise ActionRefused(f"node {node_id} does not start: {error.strerror or error}") from None
             self._events.publish("node started", node=node_id)
             return state.node_row(self._cluster, node_id)
 

@@ -46,7 +46,7 @@ async def get_snapshots(on: ControlledCluster, request: ControlRequest) -> list[
 async def take_snapshot(on: ControlledCluster, request: ControlRequest) -> SnapshotRow:
     """Take a snapshot; replace one of the same name."""
     name = request.words["name"]
-    taken = _states(on).kept[name] = _states(on).take()
+    taken = _states(on).kept[name] = await _states(on).take()
     return _row(name, taken)
 
 
@@ -78,7 +78,7 @@ async def put_snapshot_file(on: ControlledCluster, request: ControlRequest) -> S
 async def fork_state(on: ControlledCluster, request: ControlRequest) -> ForkRow:
     """Start another cluster with this cluster's data, or with a snapshot's."""
     name = request.body.get("snapshot", "")
-    return await _states(on).fork(_states(on).get(name) if name else _states(on).take())
+    return await _states(on).fork(_states(on).get(name) if name else await _states(on).take())
 
 
 async def end_fork(on: ControlledCluster, request: ControlRequest) -> Done:

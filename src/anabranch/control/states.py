@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from anabranch.control.actions import ActionRefused, Actions, UnknownNode
-from anabranch.state.snapshot import NotInMemory, Snapshot
+from anabranch.state.snapshot import InvalidSnapshot, NotInMemory, Snapshot
 
 if TYPE_CHECKING:
     from anabranch.clock.cluster_clock import ClusterClock
@@ -58,22 +58,26 @@ class States:
             there = ", ".join(self.kept) or "none"
             raise UnknownNode(f"there is no snapshot {name}; there are {there}") from None
 
-    def take(self) -> Snapshot:
-        """Take a snapshot. Raises ActionRefused if the cluster keeps its data in a directory."""
-        with _on_disk():
-            return self._cluster.snapshot(0 if self._clock is None else self._clock.lead_ms())
+    async def take(self) -> Snapshot:
+        """Take a snapshot; not in the middle of an action, in which some brokers have stopped.
+
+        Raises ActionRefused if the cluster keeps its data in a directory.
+        """
+        async with self._actions.exclusively():
+            with _refused():
+                return self._cluster.snapshot(0 if self._clock is None else self._clock.lead_ms())
 
     async def reset(self) -> None:
         """Reset the cluster's data, rules, journal and clock. Raises ActionRefused."""
         async with self._actions.exclusively():
-            if self._cluster.has_rules:
-                self._cluster.faults.clear()
+            with _refused():
+                self._cluster.check_in_memory()
             if self._clock is not None:
                 self._clock.run_at(1.0)
                 self._clock.lead_by(0)
             for node_id in self._cluster.node_ids:
                 self._cluster.shift_clock(node_id, 0)
-            with _on_disk():
+            with _refused():
                 await self._cluster.reset()
             if self._journal is not None:
                 self._journal.clear()
@@ -82,21 +86,27 @@ class States:
     async def restore(self, snapshot: Snapshot) -> None:
         """Restore a snapshot; rules and journal stay. Raises ActionRefused or InvalidSnapshot."""
         async with self._actions.exclusively():
-            with _on_disk(), self._moving(snapshot.lead_ms):
+            with _refused(), self._moving(snapshot.lead_ms):
                 await self._cluster.restore(snapshot)
             self._events.publish("restored")
 
     @contextlib.contextmanager
     def _moving(self, lead_ms: int) -> Iterator[None]:
-        """Set the time of day ahead, and let the clock run while brokers start, because they may have to retry."""
+        """Set the time of day ahead, and let the clock run while brokers start, because they may have to retry.
+
+        A refused snapshot leaves the time of day, as the cluster keeps its state.
+        """
         if self._clock is None:
             yield
             return
-        pace = self._clock.scale
+        pace, lead_before_ms = self._clock.scale, self._clock.lead_ms()
         self._clock.run_at(1.0)
         self._clock.lead_by(lead_ms)
         try:
             yield
+        except (InvalidSnapshot, NotInMemory):
+            self._clock.lead_by(lead_before_ms)
+            raise
         finally:
             self._clock.run_at(pace)
 
@@ -123,8 +133,11 @@ class States:
 
 
 @contextlib.contextmanager
-def _on_disk() -> Iterator[None]:
+def _refused() -> Iterator[None]:
+    """Refuse what is impossible with data on disk, or because the port of a broker is taken."""
     try:
         yield
     except NotInMemory as error:
         raise ActionRefused(str(error)) from None
+    except OSError as error:
+        raise ActionRefused(f"not all nodes have started again: {error.strerror or error}") from None

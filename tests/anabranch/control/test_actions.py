@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -44,6 +45,15 @@ async def test_start_beside_a_frozen_node_is_refused_at_once() -> None:
         with pytest.raises(ActionRefused, match=r"node 2 cannot become ready while node 3 is frozen; thaw it first"):
             await on.actions.start(2)
         on.actions.thaw(3)
+        assert (await on.actions.start(2))["running"]
+
+
+async def test_start_on_a_port_that_another_process_uses_is_refused_with_the_reason() -> None:
+    async with controlled() as on, asyncio.timeout(60):
+        await on.actions.kill(2)
+        refused = pytest.raises(ActionRefused, match=r"node 2 does not start: .* address already in use")
+        with socket.create_server(on.cluster.address(2)), refused:
+            await on.actions.start(2)
         assert (await on.actions.start(2))["running"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +97,46 @@ def test_stopped_clock_stays_stopped_after_restore(ours: RunningCluster) -> None
         assert ours.clock.pace == 0
         assert len(ours.nodes) == 3
     ours.snapshots.remove("now")
+
+
+def test_refused_snapshot_leaves_the_time(ours: RunningCluster, tmp_path: Path) -> None:
+    with Clusters() as clusters, clusters.running(1) as other:
+        other.clock.advance("7d")
+        other.snapshots.take("later")
+        other.snapshots.save("later", tmp_path / "later.zip")
+    ours.snapshots.load("later", tmp_path / "later.zip")
+    before_ms = ours.clock.time_ms
+    with pytest.raises(ControlError, match=r"the snapshot has brokers \(1,\); this cluster has \(1, 2, 3\)"):
+        ours.snapshots.restore("later")
+    assert 0 <= ours.clock.time_ms - before_ms < 1_800_000
+    ours.snapshots.remove("later")
+
+
+def test_snapshot_during_a_restore_has_all_nodes(ours: RunningCluster) -> None:
+    ours.snapshots.take("before")
+    restoring = threading.Thread(target=ours.snapshots.restore, args=("before",))
+    restoring.start()
+    taken = 0
+    while restoring.is_alive():
+        ours.snapshots.take(f"during {taken}")
+        taken += 1
+    restoring.join()
+    assert taken and [row["running"] for row in ours.snapshots.rows()] == [[1, 2, 3]] * (taken + 1)
+    for row in ours.snapshots.rows():
+        ours.snapshots.remove(row["snapshot"])
+
+
+def test_reset_while_another_process_uses_a_port_is_refused_with_the_reason(ours: RunningCluster) -> None:
+    host, port = ours.bootstrap_servers.split(",")[1].split(":")
+    ours.nodes[2].kill()
+    with socket.create_server((host, int(port))):
+        with pytest.raises(
+            ControlError, match=r"not all nodes have started again: .* address already in use"
+        ) as refused:
+            ours.reset()
+        assert refused.value.status == 409
+    ours.reset()
+    assert all(node.running for node in ours.nodes.values())
 
 
 def test_missing_or_invalid_snapshot_is_refused(ours: RunningCluster, tmp_path: Path) -> None:
