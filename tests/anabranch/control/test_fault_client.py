@@ -52,6 +52,18 @@ def test_rule_without_hits_fails_its_block(ours: ControlClient) -> None:
         rule.remove()
 
 
+def test_rule_that_a_reset_has_removed_before_a_hit_fails_its_block(ours: ControlClient) -> None:
+    with (
+        pytest.raises(RuleNeverHit, match="rule never has no hits: no request matched it"),
+        ours.faults(name="never", api="DeleteTopics", hold=True),
+    ):
+        ours.reset()
+    with ours.faults(name="never", api="Produce", topic="reset", error="NOT_LEADER_OR_FOLLOWER", times=1):
+        ours.create_topic("reset", 1)
+        assert produce(ours, "reset") == [None]
+        ours.reset()
+
+
 def test_held_request_is_released(ours: ControlClient) -> None:
     rule = ours.faults.add(name="a/b c", api="DeleteTopics", hold=True)
     ours.create_topic("held", 1)
