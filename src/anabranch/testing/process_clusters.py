@@ -148,10 +148,13 @@ def release(cluster: RunningCluster) -> None:
 
 
 def empty(cluster: RunningCluster) -> None:
-    """Start the dead nodes, delete all groups and topics, and clear the journal."""
+    """Start the dead nodes, set their clocks right, delete all groups and topics, and clear the journal."""
     for node in cluster.nodes.values():
         if not node.running:
             node.start()
+    for row in cluster.control.state()["nodes"]:
+        if row.get("clock_offset_ms"):
+            cluster.nodes[row["node"]].shift_clock(0)
     with ThreadPoolExecutor(1) as pool:  # the thread of a test may run a loop
         pool.submit(asyncio.run, _delete_all(cluster.bootstrap_servers)).result()
     for node_id in cluster.nodes:

@@ -65,7 +65,9 @@ def test_cluster_that_a_test_has_damaged_is_empty_and_whole_for_the_next(kept: P
         kafka.topic("orders", partitions=2)
         member_of(kafka, "billing").close()
         kafka.faults.add(api="Metadata", delay_ms=1)
+        kafka.nodes[1].shift_clock("-1h")
         kafka.nodes[1].kill()
+        kafka.nodes[2].shift_clock("5m")
         kafka.nodes[2].suspend_session()
         kafka.nodes[2].freeze()
     assert kafka.faults.rows() == [] and not any(row.get("frozen") for row in kafka.control.state()["nodes"])
@@ -75,6 +77,7 @@ def test_cluster_that_a_test_has_damaged_is_empty_and_whole_for_the_next(kept: P
         assert again is kafka
         assert all(node.running for node in again.nodes.values())
         state = again.control.state()
+        assert [row["clock_offset_ms"] for row in state["nodes"]] == [0, 0]
         assert [row["topic"] for row in state["topics"] if not row["topic"].startswith("__")] == []
         assert state["groups"] == [] and again.journal.entries(api="CreateTopics", limit=1) == []
         again.topic("orders")
