@@ -17,8 +17,14 @@ PLAINTEXT: Final = "PLAINTEXT"
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 
+class Referable:
+    """A base of classes with slots: there may be weak references to their objects."""
+
+    __slots__ = ("__weakref__",)
+
+
 @slotted(eq=False)
-class ConnectionState:
+class ConnectionState(Referable):
     """The state of a connection, for requests that are processed meanwhile."""
 
     is_lost: bool = False

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from anabranch.broker.dispatch.dispatcher import Dispatcher, error_response
 from anabranch.broker.dispatch.request_context import CloseConnection
@@ -47,7 +47,7 @@ from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from anabranch.broker.authorization.peer import Peer
+    from anabranch.broker.authorization.peer import ConnectionState, Peer
     from anabranch.faults.active_rule import ActiveRule
     from anabranch.faults.request_fields import Level
     from anabranch.faults.rule import Rule
@@ -73,17 +73,21 @@ class FaultInjectingDispatcher(Dispatcher):
         self._about: dict[tuple[Any, ...], tuple[Sequence[ActiveRule], Index] | None] = {}
         """(API key, version, client id, and the peer if a rule names peers) -> the rules about such requests."""
         self._by_peer = False
-        self._counted: Counter[tuple[str, int]] | None = None
-        """(host, port) -> number of requests, while a rule needs it."""
+        self._counted: WeakKeyDictionary[ConnectionState, int] | None = None
+        """Connection -> number of requests, while a rule needs it; the address and port may be those of a closed one.
+        """
 
     def set_rules(self, rules: Sequence[ActiveRule], peers: Sequence[Peer]) -> None:
         """Apply these rules from now on; `peers` are the open connections."""
+        for one in rules:
+            if one.rule.first and one not in self._rules:
+                one.matcher.leave_out(peer.connection for peer in peers)
         self._rules = rules
         self._by_peer = any(one.matcher.names_peers for one in rules)
         self._about.clear()
         if any(one.rule.first for one in rules):
             if self._counted is None:
-                self._counted = Counter({(one.host, one.port): 1 << 31 for one in peers})
+                self._counted = WeakKeyDictionary()
         else:
             self._counted = None
 
@@ -91,8 +95,8 @@ class FaultInjectingDispatcher(Dispatcher):
         """See Dispatcher. Raises a ResponseOverride for a damaged response."""
         number = 0
         if self._counted is not None:
-            self._counted[peer.host, peer.port] += 1
-            number = self._counted[peer.host, peer.port]
+            number = self._counted.get(peer.connection, 0) + 1
+            self._counted[peer.connection] = number
         kind: tuple[Any, ...] = (request.api.key, request.version, request.client_id)
         if self._by_peer:
             kind = (*kind, peer.host, peer.listener, peer.principal)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from anabranch.faults.request_fields import (
     GROUP_KEY,
@@ -32,7 +33,7 @@ from anabranch.faults.rule import is_about_links
 from anabranch.protocol.registry import BY_NAME
 
 if TYPE_CHECKING:
-    from anabranch.broker.authorization.peer import Peer
+    from anabranch.broker.authorization.peer import ConnectionState, Peer
     from anabranch.faults.rule import Rule
     from anabranch.protocol.codec import DecodedRequest
 
@@ -207,6 +208,7 @@ class Matcher:
         self.between_brokers = is_about_links(rule)
         self._links = tuple(map(ends_of, rule.link))
         self._requests_max = rule.first
+        self._left_out: WeakSet[ConnectionState] = WeakSet()
         self._client_id = re.compile(fnmatch.translate(rule.client_id)) if rule.client_id else None
         self._peer = tuple(
             (name, expected)
@@ -215,6 +217,10 @@ class Matcher:
         )
         self.named = tuple((kind, frozenset(getattr(rule, kind))) for kind in NAMEABLE if getattr(rule, kind))
         """The conditions on rows: kind, and its values."""
+
+    def leave_out(self, connections: Iterable[ConnectionState]) -> None:
+        """Leave out connections that were open before the rule: nobody has counted their requests."""
+        self._left_out.update(connections)
 
     @property
     def names_rows(self) -> bool:
@@ -238,7 +244,7 @@ class Matcher:
 
     def fits(self, view: RequestView) -> bool:
         """Whether the rule matches a request of a kind that passed `is_about`, or some of its rows."""
-        if self._requests_max and not 0 < view.number <= self._requests_max:
+        if self._requests_max and (not 0 < view.number <= self._requests_max or view.peer.connection in self._left_out):
             return False
         if view.between_brokers != self.between_brokers:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from typing import Any
 
 import pytest
@@ -361,6 +362,12 @@ async def test_first_requests_of_each_connection_are_counted() -> None:
     dispatcher = faulty(inner, rule)
     await dispatcher.answer(by_name("ListGroups", 4), PEER)
     assert [await code(PEER), await code(PEER), await code(Peer("127.0.0.1", 2))] == [25, 0, 25]
+    assert await code(Peer(PEER.host, PEER.port)) == 25, "another connection from a port that was used before"
+    later = armed(api=("Heartbeat",), first=9, error="REBALANCE_IN_PROGRESS")
+    dispatcher.set_rules([rule, later], [PEER])
+    assert await code(PEER) == 0, "it was open before the second rule"
+    logged_in = dataclasses.replace(new := Peer("127.0.0.1", 3), principal="User:alice")
+    assert [await code(new), await code(logged_in), await code(logged_in)] == [25, 25, 27]
 
 
 async def test_requests_answered_by_connection_pass() -> None:
