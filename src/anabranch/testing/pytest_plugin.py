@@ -61,7 +61,12 @@ JOURNAL_SIZE = 200
 TEARDOWN_LINES = 5
 """The lines that a report shows of the output after a test."""
 BEGAN: pytest.StashKey[ReportStart] = pytest.StashKey()
+OWN: pytest.StashKey[RunningCluster] = pytest.StashKey()
+"""The cluster of a test."""
+SHARED: pytest.StashKey[RunningCluster] = pytest.StashKey()
+"""The cluster of a session."""
 FIXTURES = ("anabranch", "anabranch_cluster", "anabranch_processes")
+SHARED_FIXTURE = "anabranch_cluster"
 CONFIGURED = {"anabranch", "anabranch_processes"}
 """The fixtures whose cluster a marker may configure."""
 UNAVAILABLE = "anabranch_processes: "
@@ -92,6 +97,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse a marker with invalid arguments; pytest calls it."""
+    shared = item.session.stash.get(SHARED, None)
+    if shared is not None and SHARED_FIXTURE in getattr(item, "fixturenames", ()):
+        item.stash[BEGAN] = shared.report_start()
     marked = _marker_arguments(item)
     if marked is None:
         return
@@ -103,6 +111,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _refuse(f"{', '.join(unused)}: anabranch_cluster is shared by the session, and configured only by pytest.ini")
     if "listeners" in marked and "anabranch" not in fixtures:
         _refuse("listeners: the fixture anabranch_processes has one listener")
+    if not isinstance(config := marked.get("config", {}), Mapping):
+        _refuse(f'config has properties and their values, such as {{"num.partitions": 4}}, not {config!r}')
+    if not isinstance(rules := marked.get("rules", ()), list | tuple):
+        _refuse(f"rules is a list of rules, not {rules!r}")
 
 
 def _marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
@@ -163,7 +175,7 @@ def pytest_runtest_makereport(
     if call.excinfo is not None and cluster is not None and not item.config.getoption("fulltrace"):
         _hide_own_frames(call.excinfo)
     report = yield
-    if report.failed and report.when == "call" and cluster is not None:
+    if report.failed and report.when in ("setup", "call") and cluster is not None:
         found = cluster.report(item.stash.get(BEGAN, None))
         report.sections += [(f"anabranch {title}", text) for title, text in found.sections()]
         report.sections += [("anabranch: all of this cluster as JSON lines", path) for path in _write_rows(found)]
@@ -212,10 +224,13 @@ def _write_rows(found: FailureReport) -> Iterator[str]:
 
 
 def _cluster_of(item: pytest.Item) -> RunningCluster | None:
-    """The cluster of a test, if it has one."""
+    """The cluster of a test, if it has one; another of its fixtures may have requested it, and may have failed."""
     given = getattr(item, "funcargs", {})
     found = (given.get(name) for name in FIXTURES)  # the name may belong to another plugin's fixture
-    return next((one for one in found if isinstance(one, RunningCluster)), None)
+    cluster = next((one for one in found if isinstance(one, RunningCluster)), None) or item.stash.get(OWN, None)
+    if cluster is None and SHARED_FIXTURE in getattr(item, "fixturenames", ()):
+        return item.session.stash.get(SHARED, None)
+    return cluster
 
 
 @pytest.fixture(scope="session")
@@ -251,6 +266,7 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
             cluster = stack.enter_context(anabranch_clusters.running(**_options(request, brokers=1)))
         except CannotStart as error:
             raise _not_started(error) from None
+        request.node.stash[OWN] = cluster
         yield cluster
 
 
@@ -282,6 +298,7 @@ def anabranch_processes(request: pytest.FixtureRequest, anabranch_clusters: Clus
             pytest.skip(f"{UNAVAILABLE}{error}")
         except CannotStart as error:
             raise _not_started(error) from None
+        request.node.stash[OWN] = cluster
         yield cluster
 
 
@@ -345,4 +362,5 @@ def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster
             cluster = stack.enter_context(launched_cluster(words))
         except CannotStart as error:
             pytest.fail(str(error), pytrace=False)
+        request.node.stash[SHARED] = cluster
         yield cluster

@@ -195,6 +195,29 @@ def test_client_that_outlives_its_cluster(anabranch, loud):
 @pytest.mark.anabranch(brokers=0)
 def test_wrong_number(anabranch):
     pass
+
+@pytest.fixture
+def seeded(anabranch):
+    topic = anabranch.topic("orders")
+    anabranch.faults.add(api="Produce", error="MESSAGE_TOO_LARGE")
+    assert not send(anabranch, topic)
+
+def test_fixture_that_fails(seeded):
+    pass
+
+def test_cluster_that_a_test_requests(request):
+    kafka = request.getfixturevalue("anabranch")
+    kafka.nodes[1].expire_session()
+    assert kafka is None
+
+@pytest.fixture
+def shared(anabranch_cluster):
+    anabranch_cluster.topic("shared")
+    anabranch_cluster.nodes[1].expire_session()
+    assert anabranch_cluster is None
+
+def test_fixture_of_a_session_that_fails(shared):
+    pass
 """
 
 
@@ -202,7 +225,7 @@ def test_failures_of_each_kind_fit_on_a_screen_and_begin_with_the_assertion(tmp_
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_failures.py").write_text(FAILURES)
     told = run(tmp_path, "-p", "no:asyncio", CI="true").stdout  # pytest cuts no assertion then
-    assert "5 failed, 1 error" in told
+    assert "6 failed, 3 errors" in told
     parts = re.split(
         r"^_{3,} (?:ERROR at setup of )?(\w+) _{3,}$", told.partition("= short test summary")[0], flags=re.M
     )
@@ -214,6 +237,9 @@ def test_failures_of_each_kind_fit_on_a_screen_and_begin_with_the_assertion(tmp_
         ("test_wait_in_vain", ">       anabranch.wait_for", r"^E .*ControlError: after 0.1 s orders has 1 partitions$"),
         ("test_client_that_outlives_its_cluster", ">       assert anabranch.topic", r"^\.\.\. and 94 lines more$"),
         ("test_wrong_number", "the cluster did not start", "brokers must be a number of at least 1, not 0$"),
+        ("test_fixture_that_fails", ">       assert not send", r"^rule-1: 1 hits in 1 requests "),
+        ("test_cluster_that_a_test_requests", ">       assert kafka is", r"^ +[0-9.]+  session expired  node=1$"),
+        ("test_fixture_of_a_session_that_fails", ">       assert ana", r"^ +[0-9.]+  session expired  node=1$"),
     ):
         lines = [line for line in shown[name].splitlines() if not line.startswith("E ")]
         assert len(lines) < 40, shown[name]
@@ -249,6 +275,10 @@ def test_other_doors(anabranch_processes):
 def test_not_a_list(anabranch):
     pass
 
+@pytest.mark.anabranch(config=["num.partitions=4"])
+def test_no_properties(anabranch):
+    pass
+
 @pytest.mark.anabranch(brokers=2)
 class TestOfTwo:
     @pytest.mark.anabranch(journal=5)
@@ -261,10 +291,11 @@ def test_invalid_marker_is_refused_and_class_markers_count(tmp_path: Path) -> No
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_refused.py").write_text(REFUSED)
     told = run(tmp_path).stdout
-    assert "1 failed, 1 passed, 5 errors" in told
+    assert "1 passed, 7 errors" in told
     for reason in (
         "@pytest.mark.anabranch: unknown argument 'broker'; did you mean brokers?",
-        "@pytest.mark.anabranch: rules: a rule is a Rule, or its fields",
+        "@pytest.mark.anabranch: rules is a list of rules, not {'api': 'Produce', 'hold': True}",
+        '@pytest.mark.anabranch: config has properties and their values, such as {"num.partitions": 4}, not [',
         "@pytest.mark.anabranch: it takes keyword arguments, such as rules=, not 'Produce'",
         "brokers must be a number of at least 1, not '3'",
         "@pytest.mark.anabranch: brokers: anabranch_cluster is shared by the session",
