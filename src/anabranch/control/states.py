@@ -25,6 +25,7 @@ class ForkRow(TypedDict):
 
     fork: Annotated[int, "the number of the fork"]
     bootstrap: Annotated[str, "its bootstrap servers"]
+    listeners: Annotated[dict[str, str], "the bootstrap servers by the listener's name"]
     control: Annotated[str, "the URL of its control plane"]
 
 
@@ -117,7 +118,12 @@ class States:
             url = await stack.enter_async_context(self._run(cluster, snapshot.lead_ms))
             self._forks[number] = stack.pop_all()
         self._events.publish("forked", fork=number, bootstrap=cluster.bootstrap_servers)
-        return {"fork": number, "bootstrap": cluster.bootstrap_servers, "control": url}
+        return {
+            "fork": number,
+            "bootstrap": cluster.bootstrap_servers,
+            "listeners": cluster.listeners,
+            "control": url,
+        }
 
     async def end_fork(self, number: int) -> None:
         """Stop a fork. Raises UnknownNode if it does not exist."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Unpack
 
-from anabranch.protocol.suggestion import suggest_arguments
+from anabranch.protocol.suggestion import suggest, suggest_arguments
 from anabranch.testing.failure_report import FailureReport, ReportStart
 
 if TYPE_CHECKING:
@@ -69,8 +69,15 @@ class RunningCluster:
         Args:
             listener: The listener's name.
             **security: `security_protocol`, `sasl_plain_username` and so on, by aiokafka's names.
+
+        Raises:
+            ValueError: No listener of this name is known.
         """
         from anabranch.testing.blocking_admin import BlockingAdmin
+
+        if listener not in self.listeners:
+            known = suggest(listener, self.listeners) if self.listeners else "the listeners of this cluster are unknown"
+            raise ValueError(f"no listener {listener!r}; {known}")
 
         return BlockingAdmin(self.listeners[listener], **security)
 
@@ -117,7 +124,8 @@ class RunningCluster:
         """
         number, response = self.control.snapshots.fork(snapshot)
         try:
-            yield RunningCluster(response["bootstrap"], self.control.of_fork(response["control"]))
+            control = self.control.of_fork(response["control"])
+            yield RunningCluster(response["bootstrap"], control, response["listeners"])
         finally:
             self.control.snapshots.end_fork(number)
 

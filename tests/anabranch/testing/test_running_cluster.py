@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.zookeeper import free_port
 from anabranch.control.client import ControlClient
 from anabranch.control.control_error import ControlError
@@ -58,6 +59,23 @@ def test_fork_is_controlled_with_the_same_token() -> None:
         kafka = RunningCluster(up["bootstrap"], ControlClient(up["control"], "secret"))
         with kafka.fork() as other:
             assert [row["running"] for row in other.control.state()["nodes"]] == [True]
+
+
+def test_admin_of_a_listener_is_that_of_the_fork_too_and_of_an_unknown_one_is_refused() -> None:
+    listeners = ["INSIDE://127.0.0.1:0", "OUTSIDE://127.0.0.1:0"]
+    properties = {
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+    }
+    with Clusters() as clusters, clusters.running(listeners=listeners, properties=properties) as kafka:
+        kafka.admin_as("OUTSIDE").create_topics([NewTopic(name="orders")])
+        with kafka.fork() as other:
+            assert other.admin_as("OUTSIDE").list_topics() == ["orders"]
+            assert set(other.listeners.values()).isdisjoint(kafka.listeners.values())
+        with pytest.raises(ValueError, match=r"no listener 'OUTSIDES'; did you mean OUTSIDE\?"):
+            kafka.admin_as("OUTSIDES")
+    with pytest.raises(ValueError, match="no listener 'OUTSIDE'; the listeners of this cluster are unknown"):
+        RunningCluster("127.0.0.1:1").admin_as("OUTSIDE")
 
 
 def test_without_control_plane_report_is_empty() -> None:
