@@ -247,14 +247,16 @@ class ActiveRule:
         return (low + (high - low) * part) / 1000
 
     async def wait_hit(self, n: int = 1, timeout_s: float = 30.0) -> None:
-        """Wait until the rule has `n` hits. TimeoutError reports the number so far."""
+        """Wait until the rule has `n` hits. TimeoutError reports the number so far, at once if no hit can follow."""
         try:
             async with asyncio.timeout(timeout_s):
-                while self.hits < n:
+                while self.hits < n and not self.spent:
                     self._changed = self._changed or asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._changed)
         except TimeoutError:
             raise TimeoutError(f"after {timeout_s:g} s {self.account()}") from None
+        if self.hits < n:
+            raise TimeoutError(f"{self.account()}, and can hit no more")
 
     async def pass_barrier(self) -> None:
         """Wait until the rule is released, or removed."""

@@ -52,6 +52,7 @@ class Journal:
 
     def __init__(self, size: int, node_ids: Collection[int], *, frames: bool = False) -> None:
         self._node_ids = node_ids
+        self._size = size
         self.keeps_frames = frames
         self._of_clients: deque[JournalEntry] = deque(maxlen=size)
         self._of_brokers: deque[JournalEntry] = deque(maxlen=size)
@@ -127,7 +128,8 @@ class Journal:
                 while len(found := self.find(query)) < n:
                     await asyncio.shield(self._changed.setdefault(change, loop.create_future()))
         except TimeoutError:
-            raise TimeoutError(f"after {timeout_s:g} s {len(self.find(query))} of {n} such exchanges") from None
+            limit = f"; the journal keeps the last {self._size}" if n > self._size else ""
+            raise TimeoutError(f"after {timeout_s:g} s {len(self.find(query))} of {n} such exchanges{limit}") from None
         return found
 
     def clear(self) -> None:

@@ -94,6 +94,19 @@ async def test_barrier_opens_once_for_all() -> None:
     assert rule.held == 0
 
 
+@pytest.mark.parametrize("deed", ["remove", "hit"])
+async def test_wait_for_a_hit_that_cannot_come_ends_at_once(deed: str) -> None:
+    rule = armed(hold=True, times=1)
+    waiting = asyncio.create_task(rule.wait_hit(2))
+    await asyncio.sleep(0)
+    if deed == "remove":
+        rule.remove()
+    else:
+        rule.hit(VIEW)
+    with pytest.raises(TimeoutError, match=r"rule .* (matched no request|has hit 1 of 1 .*), and can hit no more"):
+        await asyncio.wait_for(waiting, 5)
+
+
 async def test_held_request_may_be_cancelled() -> None:
     rule = armed(hold=True)
     first, second = (asyncio.create_task(rule.pass_barrier()) for _ in range(2))

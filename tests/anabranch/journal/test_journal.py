@@ -93,6 +93,8 @@ async def test_exchange_is_awaited() -> None:
         assert len(await waiting) == 2
         with pytest.raises(TimeoutError, match="after 0 s 2 of 3 such exchanges"):
             await journal.wait_for(3, timeout_s=0, api="ListGroups")
+        with pytest.raises(TimeoutError, match="after 0 s 2 of 999 such exchanges; the journal keeps the last "):
+            await journal.wait_for(999, timeout_s=0, api="ListGroups")
         with pytest.raises(InvalidRule, match="unknown API"):
             await journal.wait_for(api="ListGroup")
 

@@ -160,6 +160,8 @@ class FrontRules:
             if (one.delivered if one.decided else one.hits) >= hits:
                 await self._look()
                 return one.row()
+            if self._rules.get(name) is not one or 0 < one.armed.rule.times < hits:
+                raise WaitTimedOut(f"{_account(one)}, and can hit no more")
             if self._now_s() >= deadline_s:
                 raise WaitTimedOut(f"after {timeout_s:g} s {_account(one)}")
             await _wait_for(self._hit, min(deadline_s, self._now_s() + POLL_S))

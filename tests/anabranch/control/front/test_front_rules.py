@@ -58,6 +58,18 @@ async def test_hits_of_a_rule_that_nodes_decide_are_added_up() -> None:
             await on.front.rules.wait_hits("r", 4, 0)
 
 
+@pytest.mark.parametrize("times", [0, 2])
+async def test_wait_for_hits_that_cannot_come_ends_at_once(times: int) -> None:
+    async with on_agents() as on, asyncio.timeout(20):
+        await on.front.rules.add(rule(hold=True, times=times))
+        waiting = asyncio.create_task(on.front.rules.wait_hits("r", 3, 600))
+        await asyncio.sleep(0)
+        if not times:
+            await on.front.rules.remove("r")
+        with pytest.raises(WaitTimedOut, match="rule r matched no request, and can hit no more"):
+            await waiting
+
+
 async def test_hits_of_all_nodes_are_numbered_in_events() -> None:
     async with on_agents() as on, asyncio.timeout(60):
         await on.with_topic()
