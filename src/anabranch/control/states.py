@@ -87,9 +87,17 @@ class States:
     async def restore(self, snapshot: Snapshot) -> None:
         """Restore a snapshot; rules and journal stay. Raises ActionRefused or InvalidSnapshot."""
         async with self._actions.exclusively():
+            self._check_metadata()
             with _refused(), self._moving(snapshot.lead_ms):
                 await self._cluster.restore(snapshot)
             self._events.publish("restored")
+
+    def _check_metadata(self) -> None:
+        """Refuse a restore whose brokers would wait for metadata that a rule withholds."""
+        for armed in self._cluster.faults if self._cluster.has_rules else ():
+            name = armed.rule.name
+            if armed.withholds_metadata:
+                raise ActionRefused(f"brokers cannot become ready while rule {name} withholds metadata; remove it")
 
     @contextlib.contextmanager
     def _moving(self, lead_ms: int) -> Iterator[None]:

@@ -150,6 +150,11 @@ class ActiveRule:
         rule = self.rule
         return self.removed or bool(rule.times and self.hits >= rule.times) or bool(rule.until and self._is_over())
 
+    @property
+    def withholds_metadata(self) -> bool:
+        """Whether brokers get no new metadata because of the rule."""
+        return self.rule.stale_metadata and not self.spent and not self._is_released
+
     def activate(self) -> None:
         """Start the rule's time, when the first broker follows it."""
         if self._ends_s is None and self.rule.until:

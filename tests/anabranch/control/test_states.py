@@ -126,6 +126,17 @@ def test_snapshot_during_a_restore_has_all_nodes(ours: RunningCluster) -> None:
         ours.snapshots.remove(row["snapshot"])
 
 
+def test_restore_under_a_rule_that_withholds_metadata_is_refused_at_once(ours: RunningCluster) -> None:
+    ours.snapshots.take("before")
+    rule = ours.faults.add(name="stale", stale_metadata=True)
+    with pytest.raises(ControlError, match="cannot become ready while rule stale withholds metadata; remove it"):
+        ours.snapshots.restore("before")
+    rule.release()
+    ours.snapshots.restore("before")
+    rule.remove()
+    ours.snapshots.remove("before")
+
+
 def test_reset_while_another_process_uses_a_port_is_refused_with_the_reason(ours: RunningCluster) -> None:
     host, port = ours.bootstrap_servers.split(",")[1].split(":")
     ours.nodes[2].kill()
