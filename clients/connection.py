@@ -275,9 +275,9 @@ class Connection(asyncio.BufferedProtocol):
             if call is None or not call.answer.done():
                 try:
                     self._transmit(request, version, call)
-                except ValueError as error:
+                except ValueError as unfit:
                     if call is not None:
-                        call.answer.set_exception(error)
+                        call.answer.set_exception(unfit)
 
     async def _call_at_once(self, request: Any) -> Any:
         """Send a request of the login itself, ahead of queued ones."""
