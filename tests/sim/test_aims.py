@@ -15,7 +15,8 @@ SEEDS = 40
 """The first of these in which a story comes about is enough; it needs others to be where it wants them."""
 
 LIKELY = {
-    "a leader with a tail sleeps over a removal and leads the next life of its index": 18,
+    "a leader with a tail sleeps over a removal and leads the next life of its index": 10,
+    "who told an end dies with records before it that nobody else has": 1,
     "a controller is replaced while a broker connects to it": 2,
     "records are deleted beyond a closed gate, and their partition gets another leader": 1,
     "a member's search for its start outlasts its rebalance timeout": 1,
