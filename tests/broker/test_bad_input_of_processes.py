@@ -37,7 +37,9 @@ def attack(port: int, frames: list[bytes]) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("zookeeper", [BUILT_IN, pytest.param(LOCAL, marks=pytest.mark.zookeeper)])
+@pytest.mark.parametrize(
+    "zookeeper", [BUILT_IN, pytest.param(LOCAL, marks=[pytest.mark.zookeeper, pytest.mark.costly])]
+)
 async def test_mutated_frames_do_not_harm_a_cluster_of_processes(zookeeper: str) -> None:
     async with asyncio.timeout(600), ProcessCluster(2, zookeeper=zookeeper) as cluster:
         servers = cluster.bootstrap_servers

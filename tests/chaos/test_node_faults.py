@@ -71,6 +71,7 @@ async def test_no_zookeeper_server_is_stopped_while_another_is_dead(tmp_path: Pa
         assert await kill_zookeeper(scene) is None
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 async def test_rules_of_faults_hit_and_leave_a_cluster_that_stores_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -140,6 +140,7 @@ def test_joined_streams_have_each_pair_once_through_crashes_and_resizes(seed: in
     assert happened["pairs"] and happened["records without a pair"] and happened["keys moved"]
 
 
+@pytest.mark.costly
 def test_records_meet_newest_rows_of_a_global_table_through_crashes_and_resizes() -> None:
     """It finds rows that a resize brings out of order, and positions that are kept without their rows."""
     _, violations, happened = play(6, kind="global-tables")
@@ -158,6 +159,7 @@ def test_tasks_that_run_before_global_table_is_full_are_found(monkeypatch: pytes
     assert any("began with" in one for one in violations)
 
 
+@pytest.mark.costly
 def test_joined_tables_have_each_change_once_through_crashes_and_resizes() -> None:
     """It finds rows that lose their timestamps when they move or are restored, and sides that are not looked up."""
     _, violations, happened = play(1, kind="table-joins")
@@ -165,6 +167,7 @@ def test_joined_tables_have_each_change_once_through_crashes_and_resizes() -> No
     assert happened["keys moved"]
 
 
+@pytest.mark.costly
 def test_joins_by_foreign_keys_end_with_the_last_rows_through_crashes_and_resizes() -> None:
     """It finds rows that a resize brings out of order."""
     _, violations, happened = play(1, kind="foreign-joins")

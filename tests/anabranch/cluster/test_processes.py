@@ -80,7 +80,10 @@ async def test_wait_for_brokers_fails_for_ended_node_and_stalls_for_frozen_node(
         os.kill(cluster.nodes[2].pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("zookeeper", [(), ("--zookeeper", "local")], ids=["built-in", "local"])
+@pytest.mark.parametrize(
+    "zookeeper",
+    [pytest.param((), id="built-in", marks=pytest.mark.costly), pytest.param(("--zookeeper", "local"), id="local")],
+)
 def test_up_with_processes_prints_one_line_and_stops_cleanly(zookeeper: Sequence[str]) -> None:
     command = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "2", "--port", "0"]
     command += ["--processes", *zookeeper, "--log-level", "warning"]

@@ -406,6 +406,7 @@ def test_frozen_node_leaves_the_isr(anabranch_processes):
 """
 
 
+@pytest.mark.costly
 @pytest.mark.processes
 def test_project_kills_and_freezes_real_processes(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")

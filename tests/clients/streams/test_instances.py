@@ -47,6 +47,7 @@ async def test_aggregate_is_exact_through_kills_and_resizes(flights: list[Flight
     await play("examples/flights.py:topology", settings, flights, example.batch(flights), tmp_path)
 
 
+@pytest.mark.costly
 async def test_at_least_once_neither_loses_nor_reorders_records(flights: list[Flight], tmp_path: Path) -> None:
     """This guarantee does not fence former owners, so slow members must not be removed. Killed ones return under their
     name.
