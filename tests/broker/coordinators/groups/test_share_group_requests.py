@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.cluster.in_process import Cluster
 from anabranch.faults.rule import Rule
 from anabranch.inspect.draining import delete_read, draining
 from anabranch.protocol.apis.alter_share_group_offsets import (
@@ -48,6 +49,17 @@ from tests.broker.coordinators.share_partitions.sharing import (
 
 async def ask(member: Member, request: Any) -> Any:
     return await (await member.coordinator()).call(request)
+
+
+async def read_and_leave(cluster: Cluster, member: Member, *, count: int, last: int) -> None:
+    """Let a member read so many new records, accept those up to the offset `last`, and leave its group."""
+    await member.join()
+    await member.fetch()
+    await send(cluster, count)
+    await member.fetch()
+    assert await member.acknowledge(0, last, ACCEPT) == (0, 0)
+    await member.fetch(session_epoch=-1)
+    await member.beat(-1)
 
 
 async def offsets(member: Member) -> list[tuple[int, int, int]]:
@@ -188,13 +200,7 @@ async def test_malformed_share_coordinator_key_is_refused() -> None:
 
 async def test_topic_deletion_deletes_its_share_state() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, admin):
-        await a.join()
-        await a.fetch()
-        await send(cluster, 2)
-        await a.fetch()
-        assert await a.acknowledge(0, 1, ACCEPT) == (0, 0)
-        await a.fetch(session_epoch=-1)
-        await a.beat(-1)
+        await read_and_leave(cluster, a, count=2, last=1)
         (node,) = cluster.nodes.values()
         group, (shard,) = (
             node.services.groups.table.slots["g"].group,
@@ -442,13 +448,7 @@ async def test_offsets_are_described_although_share_coordinators_do_not_answer()
 async def test_group_whose_offsets_could_not_be_altered_reads_on_where_it_was() -> None:
     """Its state was initialized anew by the next member, so it skipped what it had not processed."""
     async with sharing() as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
-        await a.join()
-        await a.fetch()
-        await send(cluster, 3)
-        await a.fetch()
-        assert await a.acknowledge(0, 0, ACCEPT) == (0, 0)
-        await a.fetch(session_epoch=-1)
-        await a.beat(-1)
+        await read_and_leave(cluster, a, count=3, last=0)
         broken = cluster.faults.add(
             Rule(api=("InitializeShareGroupState",), between_brokers=True, error="UNKNOWN_SERVER_ERROR")
         )
@@ -463,13 +463,7 @@ async def test_group_whose_offsets_could_not_be_altered_reads_on_where_it_was() 
 async def test_group_whose_coordinator_moves_while_offsets_are_altered_reads_on_where_it_was() -> None:
     async with sharing() as cluster, members(cluster, "a", "b", "admin") as (a, b, admin):
         services = cluster.nodes[1].services
-        await a.join()
-        await a.fetch()
-        await send(cluster, 3)
-        await a.fetch()
-        assert await a.acknowledge(0, 0, ACCEPT) == (0, 0)
-        await a.fetch(session_epoch=-1)
-        await a.beat(-1)
+        await read_and_leave(cluster, a, count=3, last=0)
         broken = cluster.faults.add(
             Rule(api=("InitializeShareGroupState",), between_brokers=True, error="COORDINATOR_NOT_AVAILABLE")
         )
