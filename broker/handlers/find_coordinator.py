@@ -2,7 +2,8 @@
 
 Versions 0 to 6; v4 has several keys. The coordinator of a key leads the partition of an internal topic that the key
 hashes to. A missing topic is created, and the response waits up to `SETTLE_MS` for its leaders. If they take longer, it
-is COORDINATOR_NOT_AVAILABLE, and clients retry. So it is for share groups (v6) on a node without them.
+is COORDINATOR_NOT_AVAILABLE, and clients retry. So it is for share groups (v6) on a node without them; as Kafka 4.1, it
+validates their keys first.
 """
 
 from __future__ import annotations
